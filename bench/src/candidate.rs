@@ -114,6 +114,12 @@ impl LimitNumbers {
     }
 }
 
+/// Prints the names that `--only` can choose from.
+pub fn list() -> Result<(), crate::Failure> {
+    all().iter().for_each(|candidate| println!("{}", candidate.name));
+    Ok(())
+}
+
 /// All candidates, floors first.
 pub fn all() -> Vec<&'static Candidate> {
     let mut all: Vec<&'static Candidate> = Vec::new();

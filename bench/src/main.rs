@@ -15,6 +15,8 @@ mod maps;
 mod measure;
 mod memory;
 mod options;
+#[cfg(feature = "tower")]
+mod overload;
 #[cfg(feature = "peers")]
 mod peers;
 mod policy;
@@ -63,10 +65,9 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "tiers" => tiers::run(&Options::parse(rest)?),
         #[cfg(feature = "tower")]
         "tower" => tower::run(&Options::parse(rest)?),
-        "list" => {
-            candidate::all().iter().for_each(|candidate| println!("{}", candidate.name));
-            Ok(())
-        }
+        #[cfg(feature = "tower")]
+        _ if command.starts_with("overload") => overload::start(command, rest),
+        "list" => candidate::list(),
         // The children of `memory`, `growth`, `redis` and `tiers`: one process per measurement.
         "one-memory" => memory::child(rest),
         "one-growth" => growth::child(rest),

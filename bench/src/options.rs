@@ -14,6 +14,8 @@ pub struct Options {
     /// Comma-separated parts of names.
     pub only: Option<String>,
     pub quick: bool,
+    /// Measures again what was measured before.
+    pub again: bool,
     pub out: Option<PathBuf>,
 }
 
@@ -22,22 +24,27 @@ impl Options {
         let mut options = Self::default();
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
-            if argument == "--quick" {
-                options.quick = true;
-                continue;
-            }
-            let value = arguments.next().ok_or_else(|| format!("{argument} needs a value"))?;
             match argument.as_str() {
-                "--keys" => options.keys = Some(numbers(value)?),
-                "--rounds" => options.rounds = Some(number(value)?.max(1) as usize),
-                "--millis" => options.millis = Some(u64::from(number(value)?.max(1))),
-                "--max-mib" => options.max_mib = Some(u64::from(number(value)?.max(1))),
-                "--only" => options.only = Some(value.clone()),
-                "--out" => options.out = Some(value.into()),
-                _ => return Err(format!("unknown option {argument}").into()),
+                "--quick" => options.quick = true,
+                "--again" => options.again = true,
+                _ => options.set(argument, arguments.next())?,
             }
         }
         Ok(options)
+    }
+
+    fn set(&mut self, argument: &str, value: Option<&String>) -> Result<(), Failure> {
+        let value = value.ok_or_else(|| format!("{argument} needs a value"))?;
+        match argument {
+            "--keys" => self.keys = Some(numbers(value)?),
+            "--rounds" => self.rounds = Some(number(value)?.max(1) as usize),
+            "--millis" => self.millis = Some(u64::from(number(value)?.max(1))),
+            "--max-mib" => self.max_mib = Some(u64::from(number(value)?.max(1))),
+            "--only" => self.only = Some(value.clone()),
+            "--out" => self.out = Some(value.into()),
+            _ => return Err(format!("unknown option {argument}").into()),
+        }
+        Ok(())
     }
 
     pub fn wants(&self, name: &str) -> bool {

@@ -109,15 +109,15 @@ pub fn child(arguments: &[String]) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let sample = runtime.block_on(async {
         match cell {
-            Cell::Near(cell) => near::measure(url, cell, slice).await.and_then(told),
-            Cell::Cold(cell) => cold::measure(url, cell, slice).await.and_then(told),
-            Cell::Nodes(cell) => nodes::measure(url, cell, slice).await.and_then(told),
+            Cell::Near(cell) => near::measure(url, cell, slice).await.and_then(answer),
+            Cell::Cold(cell) => cold::measure(url, cell, slice).await.and_then(answer),
+            Cell::Nodes(cell) => nodes::measure(url, cell, slice).await.and_then(answer),
         }
     });
     println!("{}", sample.map_err(|trouble| trouble.0)?);
     Ok(())
 }
 
-fn told<T: Serialize>(sample: T) -> Result<String, Trouble> {
+fn answer<T: Serialize>(sample: T) -> Result<String, Trouble> {
     serde_json::to_string(&sample).map_err(Trouble::of)
 }

@@ -61,6 +61,11 @@ pub fn run(options: &Options) -> Result<(), Failure> {
             ratio(FIELDS)
         }),
     ];
+    let time = |what: &str| in_process.iter().find(|row| row.what == what).map(|row| row.median_ns);
+    let permits = time(PROTECT).zip(time(SHED)).map(|(ours, theirs)| ours / theirs);
+    let what = "in process, concurrency limiter, time / LoadShed + ConcurrencyLimit";
+    let targets = targets.into_iter().chain([Target::new(what, Bound::AtMost(1.05), permits)]);
+    let targets: Vec<Target> = targets.collect();
     report::plain_targets(&targets);
     let results = Results { in_process: &in_process, loopback: &loopback, targets: &targets };
     report::write(&options.out("tower.json"), &results)
@@ -72,6 +77,9 @@ const PLAIN: &str = "tidegate";
 const FIELDS: &str = "tidegate, fields";
 const PERMIT: &str = "tidegate, concurrency";
 const POLICY: &str = "tidegate, policy";
+/// A policy with a concurrency limiter and no limit.
+const PROTECT: &str = "tidegate, protect only";
+const SHED: &str = "LoadShed + ConcurrencyLimit";
 const PEER: &str = "tower_governor";
 const PEER_FIELDS: &str = "tower_governor, fields";
 

@@ -1,4 +1,6 @@
-//! What becomes of requests while something fails: the failure table, on real servers.
+//! Requests during failures: the failure table, on real servers. `cargo xtask chaos` measures for a
+//! long time and writes docs/failures.md. The tests run the same cases briefly, with tenfold slack
+//! for figures that depend on the machine.
 //!
 //! ```text
 //!   case.rs: every row ──▶ course.rs, slow.rs … ──▶ figure.rs: what was measured, and the target

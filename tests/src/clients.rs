@@ -1,4 +1,4 @@
-//! Client programs in processes of their own, started for one test and gone after it.
+//! Client programs in separate processes, started for one test and ended with it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -11,9 +11,9 @@ use tidegate::{AlgorithmName, Limit, Rate, Span};
 use tidegate_core::Builder;
 
 /// A client connects in milliseconds and works for seconds; a busy machine needs longer.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A client in a process of its own. It ends when its input does, so it never outlives the test.
+/// A client in a separate process. It ends with its input, so it never outlives the test.
 #[derive(Debug)]
 pub struct Client {
     process: Child,
@@ -34,7 +34,7 @@ impl Client {
         let (heard, lines) = channel();
         thread::spawn(move || {
             let (mut output, mut line) = (BufReader::new(output), String::new());
-            // What a killed client had begun to write ends without a line break, and does not count.
+            // A killed client may leave a line without its end, which does not count.
             while output.read_line(&mut line).is_ok_and(|_| line.ends_with('\n')) {
                 if heard.send(line.trim_end().to_owned()).is_err() {
                     return;
@@ -48,31 +48,31 @@ impl Client {
         client
     }
 
-    /// The next line it prints.
+    /// The client's next line.
     pub fn line(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("the client was to say something")
+        self.lines.recv_timeout(TIMEOUT).expect("the client was to say something")
     }
 
-    /// A number that it prints after a word.
+    /// A number that the client prints after a word.
     pub fn number(&self, word: &str) -> u64 {
         let line = self.line();
         let number = line.strip_prefix(word).and_then(|rest| rest.trim().parse().ok());
         number.unwrap_or_else(|| panic!("expected {word} and a number, heard {line:?}"))
     }
 
-    /// Tells it something.
+    /// Sends a line to the client.
     pub fn say(&mut self, line: &str) {
         let input = self.input.as_mut().expect("it is still listening");
         writeln!(input, "{line}").expect("it is still listening");
     }
 
-    /// Kills it as a crash would; what it had printed by then.
+    /// Kills the client like a crash; returns the lines printed before.
     pub fn kill(mut self) -> Vec<String> {
         self.end();
         self.rest()
     }
 
-    /// Tells it that nothing follows, and waits for its end; what it had still to say.
+    /// Ends the client's input, and waits for its end; returns its last lines.
     pub fn finish(mut self) -> Vec<String> {
         self.input = None;
         let rest = self.rest();
@@ -80,12 +80,12 @@ impl Client {
         rest
     }
 
-    /// Stops it in its tracks.
+    /// Stops the process.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Resumes the process.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
@@ -98,7 +98,7 @@ impl Client {
     fn rest(&self) -> Vec<String> {
         let mut rest = Vec::new();
         loop {
-            match self.lines.recv_timeout(PATIENCE) {
+            match self.lines.recv_timeout(TIMEOUT) {
                 Ok(line) => rest.push(line),
                 Err(RecvTimeoutError::Disconnected) => return rest,
                 Err(RecvTimeoutError::Timeout) => panic!("the client does not end"),
@@ -107,7 +107,7 @@ impl Client {
     }
 
     fn end(&mut self) {
-        // Fails only for what has ended already.
+        // This fails only if the process has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -119,8 +119,8 @@ impl Drop for Client {
     }
 }
 
-/// A limit as it is told to a client: `algorithm:count:microseconds`, then a burst if it has one;
-/// or `in_flight:places:microseconds`.
+/// Parses a limit in a client's arguments: `algorithm:count:microseconds`, then a burst if it has
+/// one; or `in_flight:places:microseconds`.
 pub fn limit(text: &str) -> Limit {
     let fields: Vec<&str> = text.split(':').collect();
     let number = |field: usize| fields[field].parse().expect("a number");

@@ -14,33 +14,33 @@ const TRACE_LENGTH: u64 = 256;
 /// A run of traces: the same subject and seed make the same decisions.
 #[derive(Clone, Copy, Debug)]
 pub struct Comparison {
-    /// What is compared.
+    /// The subject of the comparison.
     pub subject: Subject,
-    /// Where the randomness starts.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 
 impl Comparison {
-    /// Compares at least `decisions` decisions, in as many traces as that takes; says how many it
-    /// were. `progress` hears the count after each trace.
+    /// Compares at least `decisions` decisions, in as many traces as needed; returns their number.
+    /// `progress` gets the count after each trace.
     pub fn run(
         &self,
         decisions: u64,
         mut progress: impl FnMut(u64),
-    ) -> Result<Tally, Box<Mismatch>> {
-        let mut tally = Tally::default();
+    ) -> Result<Coverage, Box<Mismatch>> {
+        let mut coverage = Coverage::default();
         for trace in 0.. {
-            if tally.decisions >= decisions {
+            if coverage.decisions >= decisions {
                 break;
             }
-            self.run_trace(trace, &mut tally)?;
-            progress(tally.decisions);
+            self.run_trace(trace, &mut coverage)?;
+            progress(coverage.decisions);
         }
-        Ok(tally)
+        Ok(coverage)
     }
 
     /// Compares one trace.
-    pub fn run_trace(&self, number: u64, tally: &mut Tally) -> Result<(), Box<Mismatch>> {
+    pub fn run_trace(&self, number: u64, coverage: &mut Coverage) -> Result<(), Box<Mismatch>> {
         let _replay = ReplayOnPanic { comparison: *self, trace: number };
         let mut trace = Trace::new(self.subject, self.trace_seed(number));
         let mut pair = None;
@@ -54,13 +54,13 @@ impl Comparison {
             if engine != oracle {
                 return Err(Box::new(Mismatch::new(*self, number, steps)));
             }
-            tally.count(&oracle);
+            coverage.count(&oracle);
             trace.learn(&oracle);
         }
         Ok(())
     }
 
-    /// Traces of neighbouring numbers and seeds must have nothing in common (splitmix64).
+    /// Traces with neighbouring numbers and seeds must not be related (splitmix64).
     fn trace_seed(&self, trace: u64) -> u64 {
         let mixed = self.seed ^ trace.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -76,20 +76,20 @@ impl Comparison {
     }
 }
 
-/// Coverage of the comparisons, to tell a trivial run from a thorough one.
+/// Coverage of the comparisons, which distinguishes a trivial run from a thorough one.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct Coverage {
     /// Decisions compared, field by field.
     pub decisions: u64,
-    /// Those that were denied with a wait.
+    /// Denials with a wait.
     pub waits: u64,
-    /// Those that no wait helps.
+    /// Denials that no wait helps.
     pub nevers: u64,
-    /// Those that were delayed.
+    /// Delayed admissions.
     pub delays: u64,
 }
 
-impl Tally {
+impl Coverage {
     fn count(&mut self, decision: &Decision) {
         self.decisions += 1;
         self.waits += u64::from(decision.retry_after().is_some());
@@ -98,7 +98,7 @@ impl Tally {
     }
 }
 
-/// The first decision on which the two differ, and the shortest history found that leads to it.
+/// The first decision on which the two differ, with the shortest history found that leads to it.
 #[derive(Debug)]
 pub struct Mismatch {
     comparison: Comparison,
@@ -142,7 +142,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Both answers to a step; `None` if it only changed the numbers.
+    /// Both answers to a step; `None` if the step only changed the numbers.
     fn step(pair: &mut Option<Self>, step: Step) -> Option<(Decision, Decision)> {
         match (step, pair) {
             (Step::Renumber(numbers), pair) => {
@@ -170,7 +170,7 @@ impl Pair {
     }
 }
 
-/// Where the two first differ on these steps, and how.
+/// The first difference on these steps.
 fn difference(steps: &[Step]) -> Option<(usize, (Decision, Decision))> {
     let mut pair = None;
     steps.iter().enumerate().find_map(|(index, &step)| {
@@ -179,7 +179,7 @@ fn difference(steps: &[Step]) -> Option<(usize, (Decision, Decision))> {
     })
 }
 
-/// Leaves out whatever the difference does not need: large pieces first, then single steps.
+/// Removes steps that the difference does not need: large pieces first, then single steps.
 fn shortest(mut steps: Vec<Step>) -> Vec<Step> {
     let mut piece = steps.len() / 2;
     while piece > 0 {
@@ -200,7 +200,7 @@ fn shortest(mut steps: Vec<Step>) -> Vec<Step> {
     steps
 }
 
-/// An arithmetic panic must name its seed too.
+/// An arithmetic panic must name its seed as well.
 struct ReplayOnPanic {
     comparison: Comparison,
     trace: u64,

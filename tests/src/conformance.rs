@@ -2,7 +2,7 @@
 //!
 //! A case is a policy and a list of steps; each step moves the clock, sends a request, and has the
 //! expected answer. Cases do not depend on the transport: a new transport needs one function from a
-//! [`Question`] to a [`Reply`], for [`run_case`].
+//! [`CaseRequest`] to a [`Reply`], for [`run_case`].
 //!
 //! # The format
 //! `tests/conformance/README.md` shows it. Fields that a case omits are not compared, except that
@@ -18,34 +18,34 @@ use std::path::Path;
 use tidegate::policy::{Merging, Policy, Unit};
 use tidegate_core::{Span, Timestamp};
 
-pub use self::reading::{Case, Code, Expected, Overall, Rejected, Step, Told};
+pub use self::reading::{Case, Code, Expected, ExpectedRule, Overall, Rejected, Step};
 pub use self::spelling::{instant, span};
 
-/// What is done with a request.
+/// The action of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// It is decided and charged.
+    /// Decide and charge the request.
     #[default]
     Check,
-    /// It is decided only.
+    /// Decide the request without charging.
     Peek,
-    /// What it was charged is given back.
+    /// Return the units that the request was charged.
     Refund,
-    /// The keys of the request are reset.
+    /// Reset the keys of the request.
     Reset,
-    /// It is decided and charged, in-flight limits included; its places are held.
+    /// Decide and charge the request, in-flight limits included; hold its places.
     Acquire,
-    /// The places of an earlier request are free again.
+    /// Release the places of an earlier request.
     Release,
-    /// The places of an earlier request are held for another time to live.
+    /// Renew the places of an earlier request.
     Renew,
-    /// The limits of an earlier request are settled.
+    /// Settle the limits of an earlier request.
     Settle,
 }
 
 impl Action {
-    /// Whether the action is about places that an earlier request holds, and not about descriptors.
+    /// Whether the action concerns the places of an earlier request instead of descriptors.
     pub const fn is_about_leases(self) -> bool {
         matches!(self, Self::Release | Self::Renew)
     }
@@ -58,24 +58,24 @@ impl Action {
 
 /// A request to a transport.
 #[derive(Clone, Debug)]
-pub struct Question {
-    /// When, by the clock of the case.
+pub struct CaseRequest {
+    /// The time by the clock of the case.
     pub now: Timestamp,
     /// To do what.
     pub action: Action,
-    /// Of which domain.
+    /// The domain.
     pub domain: String,
     /// The descriptors.
-    pub descriptors: Vec<Side>,
-    /// What it costs, unless a descriptor says; 0 and nothing are the same, as in Envoy's protocol.
+    pub descriptors: Vec<DescriptorInput>,
+    /// The cost, unless a descriptor has its own; 0 means none, as in Envoy's protocol.
     pub hits: u64,
-    /// The name of the request that holds places, or is settled.
+    /// The name of the request that holds places or is settled.
     pub holder: Option<String>,
-    /// How the request that is settled ended.
+    /// The outcome of the request that is settled.
     pub outcome: Outcome,
 }
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Outcome {
@@ -85,11 +85,11 @@ pub struct Outcome {
     pub actual: Option<u64>,
     /// Its cost by the names of limits.
     pub costs: BTreeMap<String, u64>,
-    /// Whether it was not served.
+    /// Whether the request was not served.
     pub cancel: bool,
 }
 
-/// What a settlement did. A case names those numbers that it is about.
+/// The effect of a settlement. A case lists only the numbers that it checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sums {
@@ -110,7 +110,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// The numbers in the order of the fields.
+    /// The numbers, in the order of the fields.
     pub const fn of(numbers: [u64; 7]) -> Self {
         let [settled, not_open, open, returned, dropped, booked, unbooked] = numbers;
         Self {
@@ -124,23 +124,23 @@ impl Sums {
         }
     }
 
-    fn compare(&self, told: &Self) -> Result<(), String> {
-        differs("settled", self.settled, told.settled)?;
-        differs("not_open", self.not_open, told.not_open)?;
-        differs("open", self.open, told.open)?;
-        differs("returned", self.returned, told.returned)?;
-        differs("dropped", self.dropped, told.dropped)?;
-        differs("booked", self.booked, told.booked)?;
-        differs("unbooked", self.unbooked, told.unbooked)
+    fn compare(&self, answer: &Self) -> Result<(), String> {
+        differs("settled", self.settled, answer.settled)?;
+        differs("not_open", self.not_open, answer.not_open)?;
+        differs("open", self.open, answer.open)?;
+        differs("returned", self.returned, answer.returned)?;
+        differs("dropped", self.dropped, answer.dropped)?;
+        differs("booked", self.booked, answer.booked)?;
+        differs("unbooked", self.unbooked, answer.unbooked)
     }
 }
 
-/// One descriptor of a question.
+/// One descriptor of a request.
 #[derive(Clone, Debug)]
-pub struct Side {
+pub struct DescriptorInput {
     /// Keys and values, in order.
     pub entries: Vec<(String, String)>,
-    /// What it costs here. 0 only asks, less than 0 gives back.
+    /// The cost under this descriptor. 0 only reads, and negative costs return units.
     pub hits: Option<i64>,
     /// A limit that comes with the request.
     pub limit: Option<(u32, Unit)>,
@@ -160,49 +160,49 @@ pub enum Reply {
     },
     /// What a settlement did.
     Settled(Sums),
-    /// None, and why.
+    /// There is no answer, for this reason.
     Failed(String),
 }
 
 /// The status of one descriptor. Fields that the transport lacks are `None`, and not compared.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
-    /// Whether it is over its limit.
+    /// Whether the descriptor is over its limit.
     pub over: bool,
-    /// The limit that speaks for it; `None` if the transport does not tell.
+    /// The binding limit; `None` if the transport does not report it.
     pub limit: Option<Limiting>,
-    /// What is left.
+    /// The remaining units.
     pub remaining: Option<u64>,
-    /// Whole seconds, rounded up, until the limit is as if it had never been used.
+    /// Whole seconds, rounded up, until the limit equals that of a new key.
     pub reset: Option<u64>,
-    /// How long to wait, if it is over.
+    /// The wait, if the descriptor is over its limit.
     pub retry_after: Option<Wait>,
-    /// How long to hold back, if it is not.
+    /// The delay, if the descriptor is within its limit.
     pub delay: Option<Span>,
 }
 
-/// A limit as answers tell it.
+/// A limit in an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Limiting {
-    /// None applies.
+    /// No limit applies.
     Nothing,
-    /// One that allows everything.
+    /// A limit that allows everything.
     Unlimited,
-    /// One of these numbers.
+    /// A limit with these numbers.
     Numbers {
-        /// What it is called; empty if nothing.
+        /// The name of the limit; empty if it has none.
         name: String,
-        /// The most that can be taken at once.
+        /// The most units that can be taken at once.
         capacity: u64,
         /// The unit, in the form of envoyproxy/ratelimit.
         unit: Option<Unit>,
     },
-    /// One of these, as our own transports tell it: without a unit, and by its place in the policy if it has
-    /// no name.
+    /// A limit as Tidegate's own transports report it: without a unit, and by its position in the
+    /// policy if it has no name.
     Ours {
-        /// What it is called, or where it stands.
+        /// The name of the limit, or its position.
         name: String,
-        /// The most that can be taken at once.
+        /// The most units that can be taken at once.
         capacity: u64,
     },
 }
@@ -210,7 +210,7 @@ pub enum Limiting {
 /// The wait of a denied request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// So many whole seconds, rounded up.
+    /// Whole seconds, rounded up.
     Seconds(u64),
     /// No wait helps.
     Never,
@@ -232,15 +232,15 @@ impl fmt::Display for Wait {
     }
 }
 
-/// Whole seconds, rounded up, as answers tell them.
+/// Whole seconds, rounded up, as in answers.
 pub const fn whole_seconds(span: Span) -> u64 {
     span.as_micros().div_ceil(1_000_000)
 }
 
-/// How many cases ask for nothing but checks. It grows with them, and must not shrink unnoticed.
+/// Number of cases that have only checks. It grows with the cases, and must not shrink unnoticed.
 const CHECKING: usize = 203;
 
-/// The cases that a transport can be asked which knows nothing but checks, each with its policy.
+/// The cases for transports that have only checks, each with its policy.
 ///
 /// # Panics
 /// If some have fallen away.
@@ -261,7 +261,7 @@ pub fn transport_cases() -> Vec<(Case, Policy)> {
     cases
 }
 
-/// All cases of a folder, file by file in the order of their names.
+/// All cases of a folder, in the order of their files' names.
 ///
 /// # Panics
 /// If one of them is not a case.
@@ -274,27 +274,27 @@ pub fn cases(folder: &Path) -> Vec<Case> {
 }
 
 impl Case {
-    /// Whether several files may describe one domain.
+    /// Whether several files may define one domain.
     pub const fn merging(&self) -> Merging {
         if self.merge { Merging::Allow } else { Merging::Refuse }
     }
 
-    /// When the case begins.
+    /// The start of the case.
     pub fn start(&self) -> Timestamp {
         self.at.as_deref().map_or(Timestamp::from_secs(1_577_836_800), instant)
     }
 
-    /// Whether time passes in it, which not every store can be made to believe.
+    /// Whether time passes in the case, which not every store can simulate.
     pub fn moves_the_clock(&self) -> bool {
         self.steps.iter().any(|step| step.advance.is_some() || step.at.is_some())
     }
 }
 
-/// Asks a transport everything that a case asks, in order, and compares what it answers.
+/// Sends all requests of a case to a transport, in order, and compares the answers.
 ///
 /// # Errors
 /// The first difference, in words.
-pub fn run_case(case: &Case, ask: &mut dyn FnMut(&Question) -> Reply) -> Result<(), String> {
+pub fn run_case(case: &Case, ask: &mut dyn FnMut(&CaseRequest) -> Reply) -> Result<(), String> {
     let mut now = case.start();
     for (number, step) in case.steps.iter().enumerate() {
         if let Some(at) = &step.at {
@@ -307,7 +307,7 @@ pub fn run_case(case: &Case, ask: &mut dyn FnMut(&Question) -> Reply) -> Result<
         let times = step.times.unwrap_or(1);
         for time in 1..=times {
             let reply = ask(&question);
-            // The statuses of a step that is asked often are those of its last time.
+            // The statuses of a repeated step are those of its last repetition.
             compare(step, time == times, &reply).map_err(|why| {
                 format!("{}, step {}, time {time}: {why}\n  {reply:?}", case.name, number + 1)
             })?;
@@ -317,7 +317,7 @@ pub fn run_case(case: &Case, ask: &mut dyn FnMut(&Question) -> Reply) -> Result<
 }
 
 fn compare(step: &Step, is_last: bool, reply: &Reply) -> Result<(), String> {
-    let (allowed, told, retry_after) = match (reply, &step.expect) {
+    let (allowed, answer, retry_after) = match (reply, &step.expect) {
         (Reply::Failed(text), Some(Overall::Error { error })) if text.contains(&**error) => {
             return Ok(());
         }
@@ -334,48 +334,48 @@ fn compare(step: &Step, is_last: bool, reply: &Reply) -> Result<(), String> {
         return Err(format!("expected {code:?}"));
     }
     differs_in_words("retry_after", step.retry_after.as_ref(), retry_after.as_ref())?;
-    let Some(told) = told else { return Ok(()) };
-    if told.len() != step.descriptors() {
-        return Err(format!("{} statuses", told.len()));
+    let Some(answer) = answer else { return Ok(()) };
+    if answer.len() != step.descriptors() {
+        return Err(format!("{} statuses", answer.len()));
     }
     let Some(statuses) = step.statuses.as_ref().filter(|_| is_last) else { return Ok(()) };
-    if statuses.len() != told.len() {
-        return Err(format!("the case has {} statuses, not {}", statuses.len(), told.len()));
+    if statuses.len() != answer.len() {
+        return Err(format!("the case has {} statuses, not {}", statuses.len(), answer.len()));
     }
-    for (number, (expected, told)) in statuses.iter().zip(told).enumerate() {
-        expected.compare(told).map_err(|why| format!("status {}: {why}", number + 1))?;
+    for (number, (expected, answer)) in statuses.iter().zip(answer).enumerate() {
+        expected.compare(answer).map_err(|why| format!("status {}: {why}", number + 1))?;
     }
     Ok(())
 }
 
 impl Expected {
-    fn compare(&self, told: &Status) -> Result<(), String> {
-        if told.over != (self.code == Code::Over) {
+    fn compare(&self, answer: &Status) -> Result<(), String> {
+        if answer.over != (self.code == Code::Over) {
             return Err(format!("expected {:?}", self.code));
         }
-        let expected = self.limit.as_ref().zip(told.limit.as_ref());
+        let expected = self.limit.as_ref().zip(answer.limit.as_ref());
         if let Some((expected, limit)) = expected
             && !expected.agrees(limit)
         {
             return Err(format!("expected the limit {expected:?}"));
         }
-        differs("remaining", self.remaining, told.remaining)?;
-        differs("reset", self.reset, told.reset)?;
-        let retry_after = (self.retry_after.as_ref(), told.retry_after.as_ref());
+        differs("remaining", self.remaining, answer.remaining)?;
+        differs("reset", self.reset, answer.reset)?;
+        let retry_after = (self.retry_after.as_ref(), answer.retry_after.as_ref());
         differs_in_words("retry_after", retry_after.0, retry_after.1)?;
-        differs("delay", self.delay.as_deref().map(span), told.delay)
+        differs("delay", self.delay.as_deref().map(span), answer.delay)
     }
 }
 
-/// An error if both are known and are not the same.
+/// An error if both values are known and differ.
 fn differs<T: PartialEq + fmt::Debug>(
     what: &str,
     expected: Option<T>,
-    told: Option<T>,
+    answer: Option<T>,
 ) -> Result<(), String> {
-    match (expected, told) {
-        (Some(expected), Some(told)) if expected != told => {
-            Err(format!("expected {what} {expected:?}, not {told:?}"))
+    match (expected, answer) {
+        (Some(expected), Some(answer)) if expected != answer => {
+            Err(format!("expected {what} {expected:?}, not {answer:?}"))
         }
         _ => Ok(()),
     }
@@ -384,7 +384,7 @@ fn differs<T: PartialEq + fmt::Debug>(
 fn differs_in_words(
     what: &str,
     expected: Option<&impl ToString>,
-    told: Option<&impl ToString>,
+    answer: Option<&impl ToString>,
 ) -> Result<(), String> {
-    differs(what, expected.map(ToString::to_string), told.map(ToString::to_string))
+    differs(what, expected.map(ToString::to_string), answer.map(ToString::to_string))
 }

@@ -4,6 +4,7 @@ use tidegate::store::background::{Background, Runtime, Work};
 use tidegate::store::shared::{SharedOptions, SharedStore};
 use tidegate::store::{Batch, Charge, LimitOptions, Store};
 use tidegate::{Key, Limit, ManualClock, Op, Scope, Span, Timestamp};
+use tidegate_core::algorithm::bucket::{BucketState, Moment};
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{Algorithm, State};
 
@@ -11,9 +12,11 @@ use crate::subject::Subject;
 use crate::trace::{Step, Trace};
 
 const TRACE_LENGTH: u64 = 256;
-/// As far as the scripts can count.
+/// The largest denominator of a bucket's state that the memory store keeps in one word.
+const SMALL: u64 = 1_024;
+/// The largest instant that the scripts can represent exactly.
 const LATEST: Timestamp = Timestamp::from_micros(5_800_000_000_000_000);
-/// Longer than any limit denies, so that every denial is repeated for as long as it holds.
+/// Longer than any limit denies, so that every denial is repeated as long as it is valid.
 const FOR_EVER: Span = Span::MAX;
 
 /// A runtime that does no background work.
@@ -45,8 +48,8 @@ pub fn hits<S: Store + 'static>(cache: &SharedStore<S>) -> u64 {
     cache.stats().deny_cache_hits
 }
 
-/// Compares at least `decisions` decisions on one node, trace by trace: the verdict and every field.
-/// Says how many it were.
+/// Compares at least `decisions` decisions on one node, trace by trace: the verdict and every
+/// field. Returns their number.
 ///
 /// # Panics
 /// At the first difference, with the history that led to it.
@@ -73,7 +76,7 @@ async fn run_trace<S: Store + 'static>(cache: &SharedStore<S>, subject: Subject,
         _ => LimitOptions::default().refund_staleness(FOR_EVER),
     };
     let (mut decided, mut uncounted, mut renumbered) = (0, false, false);
-    // Greater than that of any trace before.
+    // Above the revisions of all earlier traces.
     let (mut revision, mut before) = ((seed & 0xffff_ffff) * TRACE_LENGTH, hits(cache));
     while decided < TRACE_LENGTH {
         let step = trace.step();
@@ -91,18 +94,17 @@ async fn run_trace<S: Store + 'static>(cache: &SharedStore<S>, subject: Subject,
         if now > LATEST {
             break;
         }
-        // What was denied here did not count. Only then can it be told, and the documents say so.
+        // The deny cache did not count the denials that it repeated. The documentation says so; the
+        // difference shows only here.
         if uncounted && (renumbered || !matches!(op, Op::Take(_) | Op::Read(_))) {
             (op, uncounted) = (Op::Reset, false);
         }
         renumbered = false;
-        // One that returns nothing writes nothing, and then a state in memory that moves to the table of
-        // another denominator is rounded alone, by less than a tick.
-        if let Op::ReturnOwed { units, .. } = op {
-            op = Op::Return(units);
-        }
         let key = Key::new(Scope::new("deny", limit), text.as_bytes());
         let mut expected = limit.decide(&mut state, now, op);
+        if cache.store().is_local() {
+            round_up(limit, &mut state);
+        }
         let mut found = Vec::new();
         let charge = Charge::new(key, limit, op).on(options);
         let answered = cache.decide(now, Batch::one(&charge).revision(revision), &mut found).await;
@@ -119,6 +121,17 @@ async fn run_trace<S: Store + 'static>(cache: &SharedStore<S>, subject: Subject,
         decided += 1;
     }
     decided
+}
+
+/// What the memory store does to a state that moves to the table of small denominators, even if the operation
+/// writes nothing. The state gets later by less than a tick, which admits no more.
+fn round_up(limit: &Limit, state: &mut State) {
+    let (Limit::Bucket(bucket), State::Bucket(BucketState { full_at })) = (limit, state) else {
+        return;
+    };
+    if bucket.denominator() <= SMALL && full_at.part >= SMALL {
+        *full_at = Moment { ticks: full_at.ticks + 1, part: 0 };
+    }
 }
 
 fn counts_denied(limit: &Limit) -> bool {

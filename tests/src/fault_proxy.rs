@@ -1,11 +1,10 @@
-//! A network that can be made to fail: stands in front of a server, on the loopback, and does to its
-//! connections what it is told.
+//! A proxy in front of a server, on loopback, that causes network faults on request.
 //!
-//! It can also be far away: every byte then takes half a round trip in each direction, and bytes that are
-//! on their way do not hold up those that follow.
+//! It can also simulate distance: every byte then takes half a round trip in each direction, and
+//! bytes in transit do not delay later ones.
 //!
-//! Memory is bounded: the number of connections, and the pieces on their way in each direction. Beyond
-//! that the proxy stops reading, so that the sender has to wait.
+//! Memory is bounded by the number of connections and of pieces in transit in each direction.
+//! Beyond these bounds the proxy stops reading, so that the sender has to wait.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -20,17 +19,17 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, sleep_until};
 
-/// The most connections at a time; further ones wait to be accepted.
+/// Maximum number of connections at a time; further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 256;
-/// The longest piece that is passed on at once.
+/// Maximum size of a forwarded piece.
 const PIECE: usize = 16 << 10;
-/// The most pieces on their way in one direction of a connection.
+/// Maximum number of pieces in transit in one direction of a connection.
 const MAX_PIECES: usize = 1_024;
 
-/// By how much a timer is late on average.
+/// The average lateness of a timer.
 const TIMER_ROUNDING: Duration = Duration::from_micros(500);
 
-/// What is wrong with the network.
+/// The fault of the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing.
@@ -43,15 +42,16 @@ pub enum Fault {
         /// How much later.
         by: Duration,
     },
-    /// Nothing passes in either direction, until the fault is another.
+    /// No bytes pass in either direction until the fault changes.
     Hold,
-    /// What comes is lost, and so is all that follows on the same connection.
+    /// Arriving bytes are lost, and all later bytes of the same connection.
     Lose,
-    /// Connections are reset, those that are there and new ones.
+    /// Existing and new connections are reset.
     Reset,
-    /// With the next reply the server's side of a connection ends; the client may go on to send.
+    /// With the next reply, the server's side of the connection ends; the client may continue to
+    /// send.
     HalfClose,
-    /// Half of the next reply comes, and the connection ends.
+    /// Half of the next reply arrives, and the connection ends.
     Truncate,
 }
 
@@ -59,28 +59,28 @@ pub enum Fault {
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
-    /// The id of the thread that passes on the bytes.
+    /// The id of the thread that forwards the bytes.
     thread: u32,
     fault: watch::Sender<Fault>,
     round_trip: Arc<AtomicU64>,
     accepted: Arc<AtomicU64>,
 }
 
-/// What every connection of a proxy needs.
+/// State that all connections of a proxy share.
 #[derive(Clone, Debug)]
 struct Network {
     server: SocketAddr,
     fault: watch::Receiver<Fault>,
-    /// What is added to it, in milliseconds.
+    /// The added round trip, in milliseconds.
     round_trip: Arc<AtomicU64>,
 }
 
 impl Network {
-    /// Waits until bytes arrive that set out at `sent`.
+    /// Waits until bytes sent at `sent` are due.
     async fn delay(&self, sent: Instant, are_replies: bool) {
         let round_trip = self.round_trip.load(Ordering::Relaxed);
         let millis = if are_replies { round_trip.div_ceil(2) } else { round_trip / 2 };
-        // The timer rounds up to the next millisecond: on average, this makes up for it.
+        // The timer rounds up to the next millisecond, which this compensates on average.
         if let Some(early) = Duration::from_millis(millis).checked_sub(TIMER_ROUNDING) {
             sleep_until(sent + early).await;
         }
@@ -93,7 +93,7 @@ impl FaultProxy {
     /// # Panics
     /// If the system has no port or no thread for it.
     pub fn start(port: u16) -> Self {
-        let (fault, told) = watch::channel(Fault::None);
+        let (fault, answer) = watch::channel(Fault::None);
         let accepted = Arc::new(AtomicU64::new(0));
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("it is bound");
@@ -101,14 +101,15 @@ impl FaultProxy {
         let counter = Arc::clone(&accepted);
         let round_trip = Arc::<AtomicU64>::default();
         let server = (Ipv4Addr::LOCALHOST, port).into();
-        let network = Network { server, fault: told.clone(), round_trip: Arc::clone(&round_trip) };
+        let network =
+            Network { server, fault: answer.clone(), round_trip: Arc::clone(&round_trip) };
         let (sender, thread) = std::sync::mpsc::channel();
         thread::spawn(move || {
             sender.send(own_thread()).expect("it is waited for");
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             // Ends with the sender, and all connections with it.
             runtime.expect("a runtime").block_on(async move {
-                let mut ended = told;
+                let mut ended = answer;
                 let listener =
                     TcpListener::from_std(listener).expect("a socket that does not wait");
                 tokio::select! {
@@ -120,33 +121,33 @@ impl FaultProxy {
         Self { address, thread: thread.recv().expect("a thread"), fault, round_trip, accepted }
     }
 
-    /// The thread that passes on the bytes, for a test that has to keep it running.
+    /// The id of the thread that forwards the bytes, for tests that must keep it running.
     pub const fn thread(&self) -> u32 {
         self.thread
     }
 
-    /// What a client under test is given.
+    /// The URL for clients under test.
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
 
-    /// Does this to every connection, from now on.
+    /// Applies this fault to every connection from now on.
     pub fn set(&self, fault: Fault) {
         self.fault.send_replace(fault);
     }
 
-    /// Adds so many milliseconds to every round trip from now on, half of them in each direction.
+    /// Adds this many milliseconds to every round trip from now on, half of them in each direction.
     pub fn set_round_trip(&self, millis: u64) {
         self.round_trip.store(millis, Ordering::Relaxed);
     }
 
-    /// How many connections there have been.
+    /// Number of connections so far.
     pub fn accepted(&self) -> u64 {
         self.accepted.load(Ordering::Relaxed)
     }
 }
 
-/// The id of the thread that asks: the link reads `PID/task/TID`.
+/// The id of the current thread: the link reads `PID/task/TID`.
 fn own_thread() -> u32 {
     let link = std::fs::read_link("/proc/thread-self").expect("Linux");
     let id = link.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
@@ -192,10 +193,10 @@ async fn carry(mut client: TcpStream, mut network: Network) -> io::Result<()> {
     }
 }
 
-/// Bytes on their way, and when they set out; none at the end of a stream.
+/// Bytes in transit, and when they were sent; none at the end of a stream.
 type Piece = (Instant, Vec<u8>);
 
-/// Passes on what comes, one piece after the other, each after the delay.
+/// Forwards the pieces in order, each after the delay.
 async fn pass(
     from: impl AsyncRead + Unpin,
     to: impl AsyncWrite + Unpin,

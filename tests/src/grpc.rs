@@ -1,4 +1,4 @@
-//! A client of gRPC, one call after the other, over HTTP/2 without a framework.
+//! A gRPC client for one call at a time, over HTTP/2 without a framework.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use tokio::time::timeout;
 
 use crate::rls::{RateLimitRequest, RateLimitResponse};
 
-/// What the rate limit service is called under.
+/// The path of the rate limit service.
 pub const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// What never takes as long on any machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any step takes on any machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A connection to a server of gRPC.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub struct GrpcClient {
     sender: SendRequest<Pieces>,
 }
 
-/// A body that is sent piece by piece.
+/// A body that is sent in pieces.
 type Pieces = StreamBody<Iter<std::vec::IntoIter<Result<Frame<Bytes>, std::convert::Infallible>>>>;
 
 fn pieces(body: &[u8], size: usize) -> Pieces {
@@ -39,12 +39,12 @@ fn pieces(body: &[u8], size: usize) -> Pieces {
     StreamBody::new(iter(pieces.collect::<Vec<_>>()))
 }
 
-/// How a call ended that brought no message.
+/// The status of a call without a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// By its number.
+    /// The number of the status.
     pub code: u16,
-    /// What the server said.
+    /// The server's message.
     pub text: String,
 }
 
@@ -53,13 +53,14 @@ impl GrpcClient {
     pub fn connect(address: SocketAddr) -> Self {
         Self::over(async move {
             let socket = TcpStream::connect(address).await.expect("it listens");
-            // A head and a message are two pieces, and the second must not wait for news of the first.
+            // Head and message are two pieces, and the second must not wait for an acknowledgement
+            // of the first.
             socket.set_nodelay(true).expect("an open socket");
             socket
         })
     }
 
-    /// Speaks over a connection that this makes.
+    /// A client on a connection that `connect` makes.
     pub fn over<S>(connect: impl Future<Output = S>) -> Self
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -75,7 +76,7 @@ impl GrpcClient {
         Self { runtime, sender }
     }
 
-    /// Asks the rate limit service.
+    /// Calls the rate limit service.
     pub fn should_rate_limit(
         &mut self,
         request: &RateLimitRequest,
@@ -84,12 +85,12 @@ impl GrpcClient {
         Ok(decoded(&message))
     }
 
-    /// Calls a method with one message, and returns the one that is answered.
+    /// Calls a method with one message, and returns the one answer.
     pub fn call(&mut self, method: &str, message: &[u8]) -> Result<Vec<u8>, Failed> {
         only(self.exchange(method, &framed(message), &[]))
     }
 
-    /// Sends this body with these headers, and returns all messages and how the call ended.
+    /// Sends this body with these headers, and returns all messages and the status.
     pub fn exchange(
         &mut self,
         method: &str,
@@ -100,7 +101,7 @@ impl GrpcClient {
         self.read(response)
     }
 
-    /// As [`GrpcClient::exchange`], but in pieces of so many bytes.
+    /// Like [`GrpcClient::exchange`], but in pieces of this many bytes.
     pub fn exchange_in_pieces(
         &mut self,
         method: &str,
@@ -157,7 +158,7 @@ impl GrpcClient {
         wait(&self.runtime, self.sender.send_request(request))
     }
 
-    /// The next piece of an answer; `None` at its end. Trailers are told as their status.
+    /// The next piece of an answer; `None` at its end. Trailers become their status.
     pub fn next(&self, response: &mut Response<Incoming>) -> Option<Result<Vec<u8>, Failed>> {
         let frame = wait(&self.runtime, response.body_mut().frame())?.expect("a whole answer");
         Some(match frame.into_data() {
@@ -166,12 +167,13 @@ impl GrpcClient {
         })
     }
 
-    /// Whether the server has not asked to be left alone.
+    /// Whether the server has not sent GOAWAY.
     pub fn is_open(&self) -> bool {
         !self.sender.is_closed()
     }
 
-    /// As [`GrpcClient::should_rate_limit`]; `None` if the connection ended before it was asked.
+    /// Like [`GrpcClient::should_rate_limit`]; `None` if the connection ended before the request
+    /// was sent.
     pub fn ask_if_open(
         &mut self,
         request: &RateLimitRequest,
@@ -179,7 +181,7 @@ impl GrpcClient {
         wait(&self.runtime, self.sender.ready()).ok()?;
         let body = framed(&request.encode_to_vec());
         match self.try_pieces(SHOULD_RATE_LIMIT, pieces(&body, body.len()), &[]) {
-            // It was never sent.
+            // The request was never sent.
             Err(error) if error.is_canceled() => None,
             answer => {
                 let answer = self.read(answer.expect("an answer"));
@@ -188,7 +190,7 @@ impl GrpcClient {
         }
     }
 
-    /// Asks so often, and waits for no answer.
+    /// Sends this many requests, and waits for no answer.
     pub fn ask_and_leave(
         &mut self,
         request: &RateLimitRequest,
@@ -221,7 +223,7 @@ impl GrpcClient {
     }
 }
 
-/// The one message of an answer.
+/// The only message of an answer.
 fn only((messages, status): (Vec<Vec<u8>>, Failed)) -> Result<Vec<u8>, Failed> {
     match (status.code, &*messages) {
         (0, [message]) => Ok(message.clone()),
@@ -235,10 +237,10 @@ fn decoded(message: &[u8]) -> RateLimitResponse {
 }
 
 fn wait<T>(runtime: &Runtime, future: impl Future<Output = T>) -> T {
-    runtime.block_on(async { timeout(PATIENCE, future).await.expect("in time") })
+    runtime.block_on(async { timeout(TIMEOUT, future).await.expect("in time") })
 }
 
-/// A message as it is sent.
+/// A message with its frame header.
 pub fn framed(message: &[u8]) -> Vec<u8> {
     let length = u32::try_from(message.len()).expect("a message that fits");
     [&[0][..], &length.to_be_bytes(), message].concat()

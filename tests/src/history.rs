@@ -1,7 +1,7 @@
-//! What several processes saw, and whether any one order of decisions can have caused it.
+//! Requests of several processes, and a check whether any order of decisions explains their answers.
 //!
-//! A decision is made at some instant between invocation and return. So whatever lies wholly inside
-//! an interval was decided in it, and whatever touches it may have been.
+//! A decision is made at some instant between invocation and return. A request that lies entirely
+//! inside an interval was therefore decided in it; a request that overlaps it may have been.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,13 +13,13 @@ use tidegate_core::algorithm::sliding_window::SlidingWindowState;
 /// One request as its client saw it, in microseconds of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Before it was sent.
+    /// The time before the request was sent.
     pub invoked: u64,
-    /// After it was answered.
+    /// The time after the answer arrived.
     pub returned: u64,
     /// Units asked for.
     pub cost: u64,
-    /// Whether they were granted.
+    /// Whether the units were granted.
     pub allowed: bool,
 }
 
@@ -44,17 +44,17 @@ impl FromStr for Event {
     }
 }
 
-/// Everything that happened to one key.
+/// All requests for one key.
 #[derive(Debug)]
 pub struct History {
     limit: Limit,
-    /// In the order they were answered in.
+    /// In the order of their answers.
     admitted: Vec<Event>,
     denied: Vec<Event>,
 }
 
 impl History {
-    /// The history of a key that was new when the first event began.
+    /// The history of a key that was new before the first event.
     pub fn new(limit: Limit, events: impl IntoIterator<Item = Event>) -> Self {
         let (mut admitted, denied): (Vec<Event>, Vec<Event>) =
             events.into_iter().partition(|event| event.allowed);
@@ -62,7 +62,7 @@ impl History {
         Self { limit, admitted, denied }
     }
 
-    /// Units that were granted.
+    /// Units granted.
     pub fn units(&self) -> u64 {
         self.admitted.iter().map(|event| event.cost).sum()
     }
@@ -91,10 +91,11 @@ impl History {
         unjustified.map(|denied| format!("denied though it fitted: {denied}"))
     }
 
-    /// The most that may be admitted from one instant to another.
+    /// The most that may be admitted between two instants.
     fn promise(&self, from: u64, to: u64) -> u64 {
         if let Limit::FixedWindow(window) = &self.limit {
-            // Where the windows lie is known: tighter than for an interval that lies anywhere.
+            // The windows have known boundaries, so the bound is tighter than for an arbitrary
+            // interval.
             let length = window.length().as_micros();
             return window.limit() * (to / length - from / length + 1);
         }
@@ -102,8 +103,8 @@ impl History {
         self.limit.promise(within).expect("a limit of units per time")
     }
 
-    /// Whether an admission is denied even if as little as possible was admitted before it. Of
-    /// exact families their promise says as much.
+    /// Whether an admission is denied even if as little as possible was admitted before it. For
+    /// exact families, the promise is enough.
     fn forbids(&self, admitted: &Event) -> bool {
         let Some(length) = self.window() else { return false };
         touched(admitted, length).all(|start| {
@@ -121,7 +122,7 @@ impl History {
 
     fn justifies(&self, denied: &Event) -> bool {
         let Some(length) = self.window() else {
-            // Exact families deny only what would have broken their promise.
+            // Exact families deny only requests that would have broken their promise.
             let mut units = 0;
             let earlier = self.admitted.iter().rev();
             return earlier.filter(|event| event.invoked <= denied.returned).any(|event| {
@@ -140,7 +141,7 @@ impl History {
         })
     }
 
-    /// The length of the windows of a limit that counts by windows.
+    /// The length of the windows, if the limit counts by windows.
     fn window(&self) -> Option<u64> {
         match &self.limit {
             Limit::FixedWindow(window) => Some(window.length().as_micros()),
@@ -149,7 +150,7 @@ impl History {
         }
     }
 
-    /// The state in the window from `start` on, if so much was counted from one instant to another.
+    /// The state in the window from `start` on, given the units counted between two instants.
     fn counted(&self, start: u64, count: impl Fn(u64, u64) -> u64) -> State {
         let length = self.window().expect("only windows count");
         let (end, current) = (start + length, count(start, start + length));
@@ -184,7 +185,7 @@ mod tests {
     fn sound(limit: &Limit) -> Vec<Event> {
         let mut state = State::default();
         let decided = (0..200).map(|i| {
-            // No event lies on the edge of a window, where it could belong to either.
+            // No event lies on a window boundary, where it could belong to either window.
             let at = START + 500 + i * 30_000;
             let cost = 1 + i % 3;
             let decision = limit.decide(&mut state, Timestamp::from_micros(at), Op::Take(cost));
@@ -214,7 +215,7 @@ mod tests {
         }
     }
 
-    /// One flipped verdict among two hundred is enough, whichever it is.
+    /// A single flipped verdict among two hundred is found.
     #[test]
     fn a_unit_too_many_and_a_unit_too_few_are_found() {
         for limit in limits() {

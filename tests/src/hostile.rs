@@ -1,8 +1,9 @@
-//! How long normal clients wait while a hostile client is at work.
+//! Latency of normal clients beside a hostile client.
 //!
-//! The daemon, the normal clients and one kind of hostile client run at the same time, each in a process of
-//! its own; the hostile client has a bounded share of the CPU. Each round measures the normal clients
-//! without, with and again without the hostile one, so that a slow moment of the machine hits both.
+//! The daemon, the normal clients and one kind of hostile client run at the same time in separate
+//! processes; the hostile client has a bounded share of the CPU. Each round measures the normal
+//! clients without, with and again without the hostile client, so that a slow moment of the machine
+//! affects both.
 
 mod attack;
 mod normal;
@@ -15,22 +16,22 @@ use std::time::{Duration, Instant};
 use crate::servers::{Certificates, Daemon, DaemonSetup, our_program};
 
 pub use self::attack::{Kind, attack};
-pub use self::normal::{Told, ask};
-pub use self::share::Bound;
+pub use self::normal::{NormalStats, ask};
+pub use self::share::{Bound, has_priorities};
 
-/// Patterns in the policy that long values are matched against.
+/// Number of patterns in the policy that long values are matched against.
 const PATTERNS: usize = 10_000;
 
-/// How much is measured.
+/// The extent of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     /// Rounds of each kind.
     pub rounds: usize,
-    /// How long each of the three parts of a round takes.
+    /// Duration of each of the three parts of a round.
     pub part: Duration,
 }
 
-/// What was measured beside one kind of hostile client.
+/// The result beside one kind of hostile client.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The kind.
@@ -43,20 +44,20 @@ pub struct Row {
     pub answered: u64,
     /// See above.
     pub failed: u64,
-    /// What the hostile client got done: requests, connections or handshakes.
+    /// Requests, connections or handshakes that the hostile client completed.
     pub attacks: u64,
-    /// What kept the hostile client to its share of the CPU.
+    /// How the CPU share of the hostile client was bounded.
     pub bound: Bound,
 }
 
 impl Row {
-    /// How many times as long the slowest of a hundred took.
+    /// The ratio of the 99th percentiles, with and without the hostile client.
     pub fn ratio(&self) -> f64 {
         self.with.as_secs_f64() / self.without.as_secs_f64().max(1e-6)
     }
 }
 
-/// The policy that a kind is measured with.
+/// The policy for one kind.
 fn policy(kind: Kind) -> String {
     let mut text = String::from(
         "domain: hostile\ndescriptors:\n  - key: user\n    rate: 1000000/s\n  - key: log\n    \
@@ -99,10 +100,10 @@ pub fn measure(kind: Kind, effort: Effort) -> Row {
     let (mut answered, mut failed, mut attacks) = (0, 0, 0);
     let mut bound = Bound::None;
     for _ in 0..effort.rounds {
-        let mut count = |told: normal::Told, times: &mut Vec<Duration>| {
-            answered += told.answered;
-            failed += told.failed;
-            times.push(told.p99);
+        let mut count = |answer: normal::NormalStats, times: &mut Vec<Duration>| {
+            answered += answer.answered;
+            failed += answer.failed;
+            times.push(answer.p99);
         };
         count(normal::run(&transports, effort.part), &mut without);
         let mut hostile = start(kind, &transports, effort.part);
@@ -117,7 +118,7 @@ pub fn measure(kind: Kind, effort: Effort) -> Row {
     Row { kind, without: median(without), with: median(with), answered, failed, attacks, bound }
 }
 
-/// The hostile client, which ends by itself a little later than the part that it is measured in.
+/// Starts the hostile client, which ends slightly after its part.
 fn start(kind: Kind, transports: &[std::net::SocketAddr; 3], part: Duration) -> Child {
     let mut command = Command::new(our_program("hostile"));
     command.args(["attack", kind.name()]).args(transports.map(|transport| transport.to_string()));
@@ -125,7 +126,7 @@ fn start(kind: Kind, transports: &[std::net::SocketAddr; 3], part: Duration) -> 
     command.stdout(Stdio::piped()).spawn().expect("the program that measures can be started again")
 }
 
-/// Waits for its end, and reads what it got done.
+/// Waits for the hostile client, and reads its count.
 fn finish(hostile: &mut Child) -> u64 {
     use std::io::Read;
     let mut text = String::new();

@@ -1,28 +1,28 @@
-//! HTTP by hand: what is sent is what stands in a test, and nothing is added.
+//! A plain HTTP client: it sends the text of the test, and adds nothing.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// Far longer than an answer takes; only so that what hangs fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Far longer than an answer takes, so that only a hang fails.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest head that is read.
 const MAX_HEAD: u64 = 1 << 20;
 
-/// An answer, taken apart.
+/// A parsed answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// Such as 200.
     pub status: u16,
-    /// In small letters.
+    /// In lower case.
     pub head: String,
-    /// All that follows.
+    /// All bytes after the head.
     pub body: String,
 }
 
 impl Answer {
-    /// Takes an answer apart.
+    /// Parses an answer.
     ///
     /// # Panics
     /// If it is none.
@@ -35,7 +35,7 @@ impl Answer {
         }
     }
 
-    /// The first header of this name, which is in small letters.
+    /// The first header of this name, in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let lines = self.head.lines().filter_map(|line| line.split_once(": "));
         lines.filter(|(found, _)| *found == name).map(|(_, value)| value).next()
@@ -46,7 +46,7 @@ fn status(head: &str) -> Option<u16> {
     head.split(' ').nth(1)?.parse().ok()
 }
 
-/// A connection that fails rather than hangs.
+/// A connection with a timeout.
 ///
 /// # Panics
 /// If nothing listens there.
@@ -56,13 +56,13 @@ pub fn connect(address: impl ToSocketAddrs) -> TcpStream {
 
 fn dial(address: impl ToSocketAddrs) -> io::Result<TcpStream> {
     let socket = TcpStream::connect(address)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
+    socket.set_write_timeout(Some(TIMEOUT))?;
     socket.set_nodelay(true)?;
     Ok(socket)
 }
 
-/// The same from an address of this machine, which has all of 127.0.0.0/8.
+/// Like [`connect`], from an address of 127.0.0.0/8, all of which this machine has.
 ///
 /// # Panics
 /// If nothing listens there.
@@ -75,41 +75,41 @@ pub fn connect_from(source: [u8; 4], address: SocketAddr) -> TcpStream {
     });
     let socket = socket.expect("a listener");
     socket.set_nonblocking(false).expect("a socket");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    socket.set_read_timeout(Some(TIMEOUT)).expect("a socket");
     socket
 }
 
-/// A request with a body. Each of the headers ends its line.
+/// A request with a body. Each header includes its line end.
 pub fn request(call: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!("{call} HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {length}\r\n\r\n{body}")
 }
 
-/// Sends this and nothing more, and takes what comes back until the connection ends.
+/// Sends this text, and reads until the connection ends.
 pub fn send(address: impl ToSocketAddrs, request: impl AsRef<[u8]>) -> Answer {
     let mut socket = connect(address);
-    // It may be closed before all of it is sent.
+    // The connection may be closed before all bytes are sent.
     let _ = socket.write_all(request.as_ref());
     let mut answer = Vec::new();
     let _ = socket.read_to_end(&mut answer);
     Answer::read(&String::from_utf8_lossy(&answer))
 }
 
-/// One call, such as `POST /v1/check`, on a connection of its own; each of the headers ends its line.
+/// One call, such as `POST /v1/check`, on a new connection; each header includes its line end.
 pub fn ask(address: impl ToSocketAddrs, call: &str, headers: &str, body: &str) -> Answer {
     send(address, request(call, &format!("connection: close\r\n{headers}"), body))
 }
 
-/// One GET on a connection of its own; each of the headers ends its line.
+/// One GET on a new connection; each header includes its line end.
 pub fn get(address: impl ToSocketAddrs, path: &str, headers: &str) -> Answer {
     let address =
         address.to_socket_addrs().ok().and_then(|mut all| all.next()).expect("an address");
-    // Proxies choose a site by it.
+    // Proxies choose a site by the host.
     let host = format!("host: {address}\r\nconnection: close\r\n");
     send(address, format!("GET {path} HTTP/1.1\r\n{host}{headers}\r\n"))
 }
 
-/// A connection that is kept for many calls, and tells what goes wrong with it.
+/// A connection that is kept for many calls, and reports errors.
 #[derive(Debug)]
 pub struct Connection(BufReader<TcpStream>);
 
@@ -119,13 +119,13 @@ impl Connection {
         dial(address).map(|socket| Self(BufReader::new(socket)))
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request, and waits for the answer.
     pub fn ask(&mut self, call: &str, body: &str) -> io::Result<Answer> {
         self.send(call, body)?;
         self.answer()
     }
 
-    /// Asks, and waits for nothing.
+    /// Sends a request, and does not wait.
     pub fn send(&mut self, call: &str, body: &str) -> io::Result<()> {
         self.0.get_mut().write_all(request(call, "", body).as_bytes())
     }

@@ -1,4 +1,4 @@
-//! Tests across crates: the oracle, and helpers the test files share.
+//! Tests across crates: the oracle, and tools that the test files share.
 
 pub mod chaos;
 pub mod clients;

@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use tidegate::store::{Charge, RESERVATION_TTL, Reserving};
 use tidegate::{Algorithm, Decision, Limit, Op, Outcome, State, Timestamp};
 
-/// What a correct store does, as plainly as it can be said.
+/// The behaviour of a correct store, in its simplest form.
 #[derive(Debug, Default)]
 pub struct Model {
     states: HashMap<(String, Vec<u8>), State>,
-    /// Until when the units of open reservations are owed, and when they expire.
+    /// For each open reservation, until when its units are owed and when it expires.
     open: HashMap<(String, Vec<u8>, u64), (Timestamp, Timestamp)>,
 }
 
 impl Model {
-    /// Decides the charges of one request: takes and reads all or nothing, the rest each alone.
+    /// Decides the charges of one request: takes and reads all or nothing, all others separately.
     pub fn decide(&mut self, now: Timestamp, charges: &[Charge<'_>]) -> Vec<Decision> {
         let asks = |charge: &Charge<'_>| matches!(charge.op, Op::Take(_) | Op::Read(_));
         if charges.len() == 1 || !charges.iter().all(asks) {
@@ -27,7 +27,8 @@ impl Model {
             charges.iter().zip(&tried).for_each(|(charge, it)| self.open(now, charge, it));
             return tried;
         }
-        // No limit is charged: each reports its state, and a denying limit keeps the state of its denial.
+        // No limit is charged: each reports its state, and a denying limit keeps the state of its
+        // denial.
         before.into_iter().for_each(|(key, state)| {
             self.states.insert(key, state);
         });
@@ -38,7 +39,7 @@ impl Model {
             decisions.push(match (tried.is_allowed(), stands.is_allowed()) {
                 (true, _) => stands,
                 (false, false) => self.charge(now, charge, charge.op),
-                // Only an earlier charge of the same request stood in its way.
+                // Only an earlier charge of the same request denied it.
                 (false, true) => tried,
             });
         }
@@ -74,7 +75,7 @@ impl Model {
         }
     }
 
-    /// What is known of a key.
+    /// The state of a key.
     pub fn state(&self, charge: &Charge<'_>) -> State {
         self.states.get(&name(charge)).cloned().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Malformed policies: pieces of valid ones, torn, repeated and mixed.
+//! Malformed policies: parts of valid ones, cut, repeated and mixed.
 
 use fastrand::Rng;
 use tidegate::policy::{Descriptor, Entry, HttpRequest, Merging, Policy, PolicyLimiter, Request};
@@ -6,7 +6,7 @@ use tidegate::policy::{Descriptor, Entry, HttpRequest, Merging, Policy, PolicyLi
 /// The longest text that is made.
 const MAX_BYTES: usize = 16 << 10;
 
-/// What breaks parsers and numbers.
+/// Pieces that are likely to break parsers and numbers.
 const PIECES: &[&str] = &[
     "\t",
     "\n",
@@ -61,7 +61,7 @@ const PIECES: &[&str] = &[
     "Europe/Nowhere",
 ];
 
-/// Makes texts from texts.
+/// Makes texts from other texts.
 #[derive(Debug)]
 pub struct Mutator {
     rng: Rng,
@@ -69,12 +69,12 @@ pub struct Mutator {
 }
 
 impl Mutator {
-    /// Starts from these texts; the same seed makes the same ones.
+    /// Starts from these texts; the same seed gives the same results.
     pub fn new(seed: u64, seeds: Vec<String>) -> Self {
         Self { rng: Rng::with_seed(seed), seeds }
     }
 
-    /// Another text.
+    /// Returns another text.
     pub fn next_text(&mut self) -> String {
         let mut text = self.rng.choice(&self.seeds).cloned().unwrap_or_default();
         for _ in 0..self.rng.usize(1..8) {
@@ -90,15 +90,15 @@ impl Mutator {
         let (from, to) = (from.min(to), from.max(to));
         let piece = self.rng.choice(PIECES).copied().unwrap_or_default();
         match self.rng.u8(0..7) {
-            // Something that does not belong there.
+            // Inserts a foreign piece.
             0 | 1 => format!("{}{piece}{}", &text[..from], &text[from..]),
-            // Something else instead.
+            // Replaces a part by a foreign piece.
             2 => format!("{}{piece}{}", &text[..from], &text[to..]),
             // A gap.
             3 => format!("{}{}", &text[..from], &text[to..]),
-            // Twice the same.
+            // Repeats a part.
             4 => format!("{}{}{}", &text[..to], &text[from..to], &text[to..]),
-            // Lines of another policy.
+            // Inserts lines of another policy.
             5 => {
                 let other = self.rng.choice(&self.seeds).cloned().unwrap_or_default();
                 let at = self.place(&other);
@@ -106,7 +106,7 @@ impl Mutator {
                     other[at..].lines().take(5).map(|line| format!("{line}\n")).collect();
                 format!("{}{lines}{}", &text[..from], &text[from..])
             }
-            // Deeper and deeper.
+            // Nests deeper and deeper.
             _ => format!(
                 "{}{}{}",
                 &text[..from],
@@ -116,14 +116,14 @@ impl Mutator {
         }
     }
 
-    /// Somewhere between two characters.
+    /// A position between two characters.
     fn place(&mut self, text: &str) -> usize {
         let at = self.rng.usize(0..=text.len());
         (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
     }
 }
 
-/// Loads a text, and if it is a policy decides a few requests by it; whether it is one.
+/// Loads a text, and if it is a policy, decides some requests by it; returns whether it is one.
 pub fn try_policy(text: &str) -> bool {
     let loaded = Policy::load(&[("mutant.yaml", text)], Merging::Allow);
     assert_eq!(loaded.policy.is_none(), loaded.errors > 0, "{}", loaded.findings);
@@ -153,7 +153,7 @@ pub fn try_policy(text: &str) -> bool {
             let entries = [Entry { key, value: "x" }, Entry { key: "path", value: "/v1/x" }];
             let descriptors = [Descriptor::new(&entries[..1]), Descriptor::new(&entries)];
             let request = Request { domain, descriptors: &descriptors, hits: Some(3) };
-            // More limits together than there may be is an answer, too.
+            // An error about too many limits is a valid answer, too.
             let _ = limiter.check_now(&request);
             let _ = limiter.explain_now(&request);
         }

@@ -1,9 +1,10 @@
 //! An independent model of every algorithm, to compare the engine and its carriers with.
 //!
-//! It is written from the definitions, not from the engine, and deliberately says the same things
-//! in other words: tokens instead of arrival times, window numbers instead of window ends, a plain
-//! list instead of running sums, and waits found by looking for the first instant that admits.
-//! Only the types of questions and answers are shared. Slow and obvious is the point.
+//! It is written from the definitions, not from the engine, and deliberately uses other
+//! representations: tokens instead of arrival times, window numbers instead of window ends, a plain
+//! list instead of running sums, and waits found by searching for the first instant that admits.
+//! Only the types of operations and decisions are shared. The oracle is slow and obvious on
+//! purpose.
 
 mod bucket;
 mod fixed_window;
@@ -15,7 +16,7 @@ use tidegate_core::{AlgorithmName, Decision, MAX_COST, Op, Outcome, Span};
 
 use crate::subject::{Numbers, Subject};
 
-/// The longest that a key is blocked: 30 days.
+/// The longest block: 30 days.
 const LONGEST_BLOCK: u64 = 30 * 86_400_000_000;
 
 /// The model of one key under one limit.
@@ -27,7 +28,7 @@ pub struct Oracle {
     blocked: Option<(u64, u64)>,
 }
 
-/// What each family remembers.
+/// The state of each family.
 #[derive(Clone, Debug)]
 enum Key {
     Bucket(bucket::Bucket),
@@ -52,7 +53,7 @@ impl Oracle {
         Self { numbers, key, blocked: None }
     }
 
-    /// New numbers on living state: the same family and, for windows, the same length.
+    /// Changes the numbers of a key with state: the same family and, for windows, the same length.
     pub fn renumber(&mut self, numbers: Numbers) {
         self.numbers = numbers;
         if let Key::Bucket(bucket) = &mut self.key {
@@ -60,7 +61,7 @@ impl Oracle {
         }
     }
 
-    /// What a limit must answer at `now`, in microseconds since the epoch.
+    /// The required decision at `now`, in microseconds since the epoch.
     pub fn decide(&mut self, now: u64, op: Op) -> Decision {
         let Some(block_for) = self.numbers.block_for else { return self.decide_rate(now, op) };
         let (is_take, cost) = match op {
@@ -72,7 +73,7 @@ impl Oracle {
             Op::Reset => self.blocked = None,
             Op::Block(span) if span.is_zero() => self.blocked = None,
             Op::Block(span) => self.blocked = Some((now, span.as_micros().min(LONGEST_BLOCK))),
-            // A block that began later than now begins now: the clock went back.
+            // If the clock went back to before the block began, the block begins now.
             Op::Take(1..) | Op::Force(1..) => {
                 self.blocked = self.blocked.map(|(at, long)| (at.min(now), long))
             }
@@ -105,15 +106,15 @@ impl Oracle {
         decision
     }
 
-    /// What every denial does: a rate that no history could have left is repaired. Denied requests are not
-    /// counted under a block.
+    /// Repairs, as every denial does, a rate that no history could have left. Denied requests are
+    /// not counted under a block.
     fn repair(&mut self, now: u64) {
         let counts = std::mem::replace(&mut self.numbers.count_denied, false);
         self.decide_rate(now, Op::Take(u64::MAX));
         self.numbers.count_denied = counts;
     }
 
-    /// How much longer the key is blocked.
+    /// The remaining length of the block.
     fn left(&self, now: u64) -> u64 {
         self.blocked.map_or(0, |(at, long)| (at.min(now) + long).saturating_sub(now))
     }
@@ -134,7 +135,7 @@ fn never_fits(cost: u64, capacity: u64) -> bool {
     cost > capacity || cost > MAX_COST
 }
 
-/// A denial; `None` is never.
+/// A denial; `None` means never.
 fn deny(wait: Option<u64>) -> Outcome {
     Outcome::Deny { retry_after: wait.map(Span::from_micros) }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use prost::{Enumeration, Message, Oneof};
 use tidegate::policy::Unit as PolicyUnit;
 
-use crate::conformance::{Limiting, Question, Reply, Status, Wait};
+use crate::conformance::{CaseRequest, Limiting, Reply, Status, Wait};
 
-/// What is asked.
+/// A request.
 #[derive(Clone, PartialEq, Message)]
 pub struct RateLimitRequest {
     /// Whose rules.
@@ -16,24 +16,24 @@ pub struct RateLimitRequest {
     /// The descriptors.
     #[prost(message, repeated, tag = "2")]
     pub descriptors: Vec<RateLimitDescriptor>,
-    /// What it costs.
+    /// The cost.
     #[prost(uint32, tag = "3")]
     pub hits_addend: u32,
 }
 
-/// One side of a request.
+/// One descriptor of a request.
 #[derive(Clone, PartialEq, Message)]
 pub struct RateLimitDescriptor {
     /// Keys and values.
     #[prost(message, repeated, tag = "1")]
     pub entries: Vec<Entry>,
-    /// A limit that comes along.
+    /// A limit that comes with the request.
     #[prost(message, optional, tag = "2")]
     pub limit: Option<RateLimitOverride>,
-    /// What it costs here: `UInt64Value`, which `prost` writes as the number itself.
+    /// The cost under this descriptor: `UInt64Value`, which `prost` writes as the number itself.
     #[prost(message, optional, tag = "3")]
     pub hits_addend: Option<u64>,
-    /// Whether that is given back.
+    /// Whether the units are returned.
     #[prost(bool, tag = "4")]
     pub is_negative_hits: bool,
 }
@@ -41,7 +41,7 @@ pub struct RateLimitDescriptor {
 /// A key and a value.
 #[derive(Clone, PartialEq, Message)]
 pub struct Entry {
-    /// What is told.
+    /// The key.
     #[prost(string, tag = "1")]
     pub key: String,
     /// What it is.
@@ -49,18 +49,18 @@ pub struct Entry {
     pub value: String,
 }
 
-/// A limit that comes along.
+/// A limit that comes with a request.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct RateLimitOverride {
     /// How many.
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
-    /// In which time.
+    /// The unit of time.
     #[prost(enumeration = "Unit", tag = "2")]
     pub unit: i32,
 }
 
-/// What is answered.
+/// An answer.
 #[derive(Clone, PartialEq, Message)]
 pub struct RateLimitResponse {
     /// The verdict.
@@ -75,24 +75,24 @@ pub struct RateLimitResponse {
     /// The body of a denial.
     #[prost(bytes = "vec", tag = "5")]
     pub raw_body: Vec<u8>,
-    /// For the proxy's log.
+    /// Metadata for the proxy's log.
     #[prost(message, optional, tag = "6")]
     pub dynamic_metadata: Option<Struct>,
 }
 
-/// What is told of one descriptor.
+/// The status of one descriptor.
 #[derive(Clone, PartialEq, Message)]
 pub struct DescriptorStatus {
-    /// Whether it is over.
+    /// Whether the descriptor is over its limit.
     #[prost(enumeration = "Code", tag = "1")]
     pub code: i32,
-    /// The limit that speaks for it.
+    /// The binding limit.
     #[prost(message, optional, tag = "2")]
     pub current_limit: Option<RateLimit>,
-    /// What is left.
+    /// The remaining units.
     #[prost(uint32, tag = "3")]
     pub limit_remaining: u32,
-    /// Until there is more.
+    /// Time until more units are available.
     #[prost(message, optional, tag = "4")]
     pub duration_until_reset: Option<Duration>,
 }
@@ -106,7 +106,7 @@ pub struct RateLimit {
     /// In which time.
     #[prost(enumeration = "Unit", tag = "2")]
     pub unit: i32,
-    /// What it is called.
+    /// The name of the limit.
     #[prost(string, tag = "3")]
     pub name: String,
 }
@@ -133,7 +133,7 @@ pub struct HeaderValue {
     pub value: String,
 }
 
-/// Anything, by name.
+/// Values by name.
 #[derive(Clone, PartialEq, Message)]
 pub struct Struct {
     /// Values by their names.
@@ -144,12 +144,12 @@ pub struct Struct {
 /// Anything.
 #[derive(Clone, PartialEq, Message)]
 pub struct Value {
-    /// One of these.
+    /// The value.
     #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6")]
     pub kind: Option<Kind>,
 }
 
-/// What a value can be.
+/// The types of values.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Kind {
     /// Nothing.
@@ -164,10 +164,10 @@ pub enum Kind {
     /// True or false.
     #[prost(bool, tag = "4")]
     Flag(bool),
-    /// More of it, by name.
+    /// Values by name.
     #[prost(message, tag = "5")]
     Fields(Struct),
-    /// More of it, in order.
+    /// Values in order.
     #[prost(message, tag = "6")]
     Values(ListValue),
 }
@@ -184,7 +184,7 @@ pub struct ListValue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
 #[repr(i32)]
 pub enum Code {
-    /// Never answered.
+    /// Never sent.
     Unknown = 0,
     /// Go ahead.
     Ok = 1,
@@ -196,15 +196,15 @@ pub enum Code {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
 #[repr(i32)]
 pub enum Unit {
-    /// None of these.
+    /// No unit.
     Unknown = 0,
     /// One second.
     Second = 1,
-    /// Sixty of them.
+    /// 60 seconds.
     Minute = 2,
-    /// Sixty minutes.
+    /// 60 minutes.
     Hour = 3,
-    /// Twenty-four hours.
+    /// 24 hours.
     Day = 4,
     /// Thirty days.
     Month = 5,
@@ -232,8 +232,8 @@ impl RateLimitRequest {
         Self { domain: domain.into(), descriptors, hits_addend: 0 }
     }
 
-    /// A question of the conformance suite.
-    pub fn of(question: &Question) -> Self {
+    /// A request of the conformance suite.
+    pub fn of(question: &CaseRequest) -> Self {
         let descriptors = question.descriptors.iter().map(|side| {
             let entry =
                 |(key, value): &(String, String)| Entry { key: key.clone(), value: value.clone() };
@@ -269,7 +269,7 @@ impl RateLimitResponse {
         headers.filter(|header| header.key == name).map(|header| &*header.value).next()
     }
 
-    /// As the conformance suite compares it.
+    /// The reply as the conformance suite compares it.
     pub fn reply(&self) -> Reply {
         Reply::Decided {
             allowed: self.is_ok(),

@@ -5,14 +5,14 @@
 //! is asked near the end of a second ([`Moment`]), and what was held up over one is not compared.
 
 mod answer;
-mod ledger;
+mod differences;
 mod moment;
 mod service;
 mod traffic;
 mod web;
 
 pub use answer::Fields;
-pub use ledger::Ledger;
+pub use differences::Differences;
 pub use moment::{Moment, Seam};
 pub use service::{Program, Service, Stage};
 pub use traffic::{Asked, Edition, Traffic};

@@ -17,10 +17,10 @@ const TRACE_LENGTH: u64 = 256;
 const AT_ONCE: u64 = 64;
 const EXPLAINED_EVERY: u64 = 16;
 /// The year 2153. A hundred years later, which is the longest refill, is still below 2^53, the
-/// largest whole number that Lua can tell from its neighbours.
+/// largest integer that Lua represents exactly.
 const LATEST: Timestamp = Timestamp::from_micros(5_800_000_000_000_000);
 
-/// A store that goes by the caller's clock, so that a trace can go where it likes.
+/// A store that uses the caller's clock, so that a trace can set the time freely.
 pub async fn store(url: &str) -> RedisStore {
     let config = RedisConfig::new(url)
         .expect("a valid address")
@@ -31,8 +31,8 @@ pub async fn store(url: &str) -> RedisStore {
     RedisStore::connect(config).await.expect("a fresh server")
 }
 
-/// Compares at least `decisions` decisions, trace by trace; says how many it were. `progress` hears
-/// the count now and then.
+/// Compares at least `decisions` decisions, trace by trace; returns their number. `progress` gets
+/// the count from time to time.
 ///
 /// # Panics
 /// At the first difference, with the history that led to it.
@@ -53,7 +53,7 @@ pub async fn compare(
     decided
 }
 
-/// One key's life, asked of the engine and of the store.
+/// The trace of one key, on the engine and on the store.
 async fn run_trace(store: &RedisStore, subject: Subject, seed: u64) -> u64 {
     let mut trace = Trace::new(subject, seed);
     let (mut numbers, mut state, mut history) = (None, State::default(), Vec::new());
@@ -105,20 +105,20 @@ fn in_order(mut explanation: Explanation) -> Explanation {
     explanation
 }
 
-/// What requests of a crowd ask for.
+/// The mix of requests in a crowd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crowd {
-    /// Requests of every shape: singles and groups, keys met once and keys met often.
+    /// Requests of every shape: single and grouped, with keys used once and keys used often.
     Mixed,
-    /// The same, and requests that reserve units and settle them.
+    /// The same, with requests that reserve units and settle them.
     Reserving,
-    /// Takes on buckets, no key twice but for repetitions of one take: most of what is ever asked,
-    /// so it has a script of its own.
+    /// Takes on buckets with distinct keys, except for repetitions of one take. Most requests are
+    /// of this kind, so they have a separate script.
     Buckets,
 }
 
-/// Requests at one instant. However they are put into commands, they are decided in the order they
-/// came.
+/// Sends requests at one instant. They are decided in the order of arrival, however they are
+/// grouped into commands.
 ///
 /// # Panics
 /// At the first difference.
@@ -144,7 +144,7 @@ pub async fn crowd(store: &RedisStore, seed: u64, crowd: Crowd) -> usize {
                 .collect(),
             Crowd::Buckets => bucket_requests(&mut rng),
         };
-        // An id is known once its take was answered.
+        // A reservation id is known once its take was answered.
         let opens = |asked: &&Asked| matches!(asked.reserving, Some(Reserving::Open(_)));
         let opened: Vec<Asked> = requests.iter().flatten().filter(opens).cloned().collect();
         let charges: Vec<Vec<Charge<'_>>> = requests
@@ -161,8 +161,8 @@ pub async fn crowd(store: &RedisStore, seed: u64, crowd: Crowd) -> usize {
             assert_eq!(found.as_ref(), Ok(&expected), "seed {seed} at {now}: {charges:?}");
             decided += charges.len();
             if crowd == Crowd::Buckets {
-                // So many keys share lines of the table: where a state was idle before the clock
-                // went back, another may be by now.
+                // Many keys share lines of the table: where a state was idle before the clock went
+                // back, another may be by now.
                 continue;
             }
             let mut remembered = Vec::new();
@@ -232,7 +232,7 @@ fn bucket_requests(rng: &mut fastrand::Rng) -> Vec<Vec<Asked>> {
 fn request(rng: &mut fastrand::Rng) -> Vec<Asked> {
     let count = if rng.bool() { 1 } else { rng.usize(2..6) };
     let alone = count == 1;
-    // One request has one set of numbers for each limit, before or after a change.
+    // A request has one set of numbers for each limit, before or after a change.
     let changed = rng.bool();
     (0..count)
         .map(|_| {
@@ -255,8 +255,8 @@ fn request(rng: &mut fastrand::Rng) -> Vec<Asked> {
         .collect()
 }
 
-/// Limits that are settled later, among those of [`limits`]: not shaping, not counting denied units, not
-/// in flight.
+/// Limits that can be settled, among those of [`limits`]: not shaping, not counting denied units,
+/// not in-flight.
 const SETTLED: [usize; 5] = [0, 2, 4, 6, 7];
 
 /// Takes that open reservations, and charges that close them: some twice, some that were never opened.

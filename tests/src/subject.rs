@@ -1,4 +1,4 @@
-//! What is put to the test: an algorithm, and the plain numbers of one limit.
+//! The subject of a comparison: an algorithm, and the plain numbers of one limit.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,9 +8,9 @@ use tidegate_core::{AlgorithmName, InvalidLimit, Limit, Rate, Span, UnknownAlgor
 /// The algorithms under test: the six names, and the in-flight limit, which has no rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// One of the six names a person chooses from.
+    /// One of the six algorithms.
     Rated(AlgorithmName),
-    /// How many at once.
+    /// The in-flight limit.
     InFlight,
 }
 
@@ -26,7 +26,7 @@ impl Subject {
         Self::InFlight,
     ];
 
-    /// As commands spell it.
+    /// The name in commands.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Rated(name) => name.as_str(),
@@ -49,10 +49,10 @@ impl FromStr for Subject {
     }
 }
 
-/// The numbers of one limit, before any of them was reduced, checked or turned into another.
+/// The numbers of one limit, before any of them was reduced, checked or converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Numbers {
-    /// Which algorithm they belong to.
+    /// The algorithm.
     pub subject: Subject,
     /// Units per `per`; places of an in-flight limit.
     pub count: u64,
@@ -60,18 +60,18 @@ pub struct Numbers {
     pub per: u64,
     /// Buckets: `None` leaves the default to the engine and to the oracle.
     pub burst: Option<u64>,
-    /// Leaky buckets, likewise.
+    /// Leaky buckets: `None` leaves the default to the engine and to the oracle.
     pub queue: Option<u64>,
     /// Fixed windows start this many microseconds after the epoch's.
     pub offset: u64,
     /// Fixed windows: whether denied requests count.
     pub count_denied: bool,
-    /// Rates: how long a denial blocks the key, if it does. Microseconds.
+    /// Rates: how long a denial blocks the key, in microseconds; `None` without a block.
     pub block_for: Option<u64>,
 }
 
 impl Numbers {
-    /// The engine's limit of these numbers.
+    /// The engine's limit with these numbers.
     pub fn limit(&self) -> Result<Limit, InvalidLimit> {
         let per = Span::from_micros(self.per);
         let Subject::Rated(name) = self.subject else {

@@ -1,4 +1,4 @@
-//! A client of TLS, for transports that show who they are and ask who comes.
+//! A TLS client, for listeners with certificates and client certificates.
 
 use std::fmt;
 use std::io;
@@ -20,10 +20,10 @@ use tokio_rustls::client::TlsStream;
 
 use crate::servers::Identity;
 
-/// What never takes as long on any machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any step takes on any machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The CA that a client trusts, and its own certificate.
+/// The CA that the client trusts, and the client's certificate.
 #[derive(Clone)]
 pub struct TlsClient(TlsConnector);
 
@@ -54,15 +54,15 @@ impl TlsClient {
         Self(TlsConnector::from(Arc::new(config)))
     }
 
-    /// Connects. Whether the server lets it in may turn out only when it speaks.
+    /// Connects. A server that refuses the client may say so only when the client sends.
     pub async fn connect(&self, address: SocketAddr) -> io::Result<TlsStream<TcpStream>> {
         let socket = TcpStream::connect(address).await?;
         socket.set_nodelay(true)?;
         let name = ServerName::from(address.ip());
-        timeout(PATIENCE, self.0.connect(name, socket)).await?
+        timeout(TIMEOUT, self.0.connect(name, socket)).await?
     }
 
-    /// Sends this, and takes what comes back until the connection ends.
+    /// Sends these bytes, and reads until the connection ends.
     ///
     /// # Errors
     /// If either does not let the other in.
@@ -73,7 +73,7 @@ impl TlsClient {
             stream.write_all(sent).await?;
             stream.flush().await?;
             let mut answer = Vec::new();
-            timeout(PATIENCE, stream.read_to_end(&mut answer)).await??;
+            timeout(TIMEOUT, stream.read_to_end(&mut answer)).await??;
             Ok(answer)
         })
     }

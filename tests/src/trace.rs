@@ -17,7 +17,7 @@ use crate::subject::{Numbers, Subject};
 use clock::Clock;
 use habits::{CostKind, Habits, OpKind};
 
-/// One event in the life of a key.
+/// One event of a key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Step {
     /// The limit's numbers become these; the state stays.
@@ -35,7 +35,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Makes one trace, step by step; what it learns of the answers decides where it goes next.
+/// Makes a trace step by step; answers influence the next steps.
 #[derive(Debug)]
 pub struct Trace {
     rng: Rng,
@@ -45,7 +45,7 @@ pub struct Trace {
     remaining: u64,
     leases: Vec<LeaseId>,
     begun: bool,
-    /// The last operation, and when it was.
+    /// The last operation, and its time.
     last: Option<(Timestamp, Op)>,
     /// The units of the last takes, and until when they are owed.
     taken: Vec<(u64, u64)>,
@@ -89,7 +89,7 @@ impl Trace {
         Step::Decide(now, op)
     }
 
-    /// Takes note of the answer to the last operation.
+    /// Learns from the answer to the last operation.
     pub fn learn(&mut self, decision: &Decision) {
         self.remaining = decision.remaining;
         let waits = [decision.retry_after(), Some(decision.delay()), Some(decision.reset_after)];
@@ -105,7 +105,7 @@ impl Trace {
             self.taken.push((cost, (now + decision.reset_after).as_micros()));
         }
         if let Some(lease) = decision.lease {
-            // Old ones stay in the list for a while: late and double releases are the point.
+            // Released leases stay in the list for a while, to test late and double releases.
             if self.leases.len() == 16 {
                 self.leases.remove(0);
             }
@@ -149,7 +149,7 @@ impl Trace {
         }
     }
 
-    /// A return of units that were taken, or nearly.
+    /// A return of units that were taken, or of slightly more or fewer.
     fn owed(&mut self) -> Op {
         let Some((cost, until)) = self.rng.choice(self.taken.iter().copied()) else {
             return Op::Return(self.cost());

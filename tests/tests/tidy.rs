@@ -43,6 +43,11 @@ fn file_names_are_nouns_of_the_domain() {
 }
 
 #[test]
+fn large_folders_have_a_reason() {
+    hold(files::large_folders_have_a_reason);
+}
+
+#[test]
 fn no_text_names_a_machine() {
     hold(files::no_text_names_a_machine);
 }
@@ -100,6 +105,11 @@ fn the_core_has_no_floats() {
 #[test]
 fn the_library_documents_few_items() {
     hold(public::the_library_documents_few_items);
+}
+
+#[test]
+fn public_modules_begin_with_an_example() {
+    hold(docs::public_modules_begin_with_an_example);
 }
 
 #[test]

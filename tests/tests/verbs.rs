@@ -105,8 +105,8 @@ fn run(verb: &str, interface: &mut dyn Interface) {
         "settle" => assert_eq!(interface.settle(user), (2, 3)),
         "explain" => {
             interface.charge(Verb::Check, user, 2);
-            let told = interface.explain(user);
-            assert!(told.contains("3 of 5"), "{told}");
+            let answer = interface.explain(user);
+            assert!(answer.contains("3 of 5"), "{answer}");
         }
         "report" => assert_eq!(interface.report(user), (vec!["user".to_owned()], 4)),
         other => panic!("the table has a verb without a test: {other}"),

@@ -1,11 +1,11 @@
-//! `bench`: hands over to the bench crate, which has a lock file of its own.
+//! `bench`: runs the bench crate, which has a separate lock file.
 
 use std::path::PathBuf;
 
-use crate::step::{Failure, Step, Tally, built, root};
+use crate::step::{Failure, Step, Summary, built, root};
 use crate::{peers, test};
 
-const SUITES: [&str; 11] = [
+const SUITES: [&str; 12] = [
     "memory",
     "growth",
     "attack",
@@ -17,21 +17,22 @@ const SUITES: [&str; 11] = [
     "tiers",
     "tower",
     "hostile",
+    "overload",
 ];
 
-pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
+pub(crate) fn run(summary: &mut Summary, options: &[String]) -> Result<(), Failure> {
     let suite = options.first().map_or("", String::as_str);
     if !SUITES.contains(&suite) {
         let known = SUITES.join(", ");
         return Err(Failure::new(format!("name a suite to measure: {known}; found `{suite}`")));
     }
     if suite == "hostile" {
-        return hostile(tally, &options[1..]);
+        return hostile(summary, &options[1..]);
     }
-    let mut step = Step::cargo(
-        "run --release --manifest-path bench/Cargo.toml --target-dir target/bench-build --",
-    )
-    .with(options);
+    let build = "run --release --manifest-path bench/Cargo.toml --target-dir target/bench-build";
+    // The crates that other suites measure are not needed, and take minutes to build.
+    let features = if suite == "overload" { "--no-default-features --features tower" } else { "" };
+    let mut step = Step::cargo(&format!("{build} {features} --")).with(options);
     let quick = options.iter().any(|option| option == "--quick");
     if suite == "server" {
         step = with_servers(step, quick)?;
@@ -39,17 +40,40 @@ pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> 
     if suite == "gateway" {
         step = with_proxies(step, quick)?;
     }
+    if suite == "overload" {
+        step = with_limiters(step, quick)?;
+    }
     step.run()?;
-    tally.passed(format!("{suite}, with its JSON under target/bench/"));
+    summary.passed(format!("{suite}, with its JSON under target/bench/"));
     Ok(())
 }
 
 /// The 99th percentile of normal clients beside each kind of hostile client.
-fn hostile(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
+fn hostile(summary: &mut Summary, options: &[String]) -> Result<(), Failure> {
     Step::cargo("build --release --package tidegate-cli").run()?;
     Step::cargo("run --release --package tidegate-tests --bin hostile --").with(options).run()?;
-    tally.passed("hostile clients measured; the table belongs into docs/benchmarks.md");
+    summary.passed("hostile clients measured; the table belongs into docs/benchmarks.md");
     Ok(())
+}
+
+/// Builds the gateway, and what protects a service in its place.
+fn with_limiters(step: Step, quick: bool) -> Result<Step, Failure> {
+    Step::cargo("build --release --package tidegate-cli").run()?;
+    let mut step = step.env("TIDEGATE_PROGRAM", &built("release/tidegate").display().to_string());
+    if quick {
+        return Ok(step);
+    }
+    for (variable, program) in [
+        ("TIDEGATE_ENVOY", test::envoy()),
+        ("TIDEGATE_OVERLOAD_NETFLIX", peers::netflix()),
+        ("TIDEGATE_OVERLOAD_FAILSAFE", peers::failsafe()),
+    ] {
+        match program {
+            Ok(program) => step = step.env(variable, &program.display().to_string()),
+            Err(failure) => println!("\n!!! LEFT OUT, because\n!!! {failure}"),
+        }
+    }
+    Ok(step)
 }
 
 /// Builds the gateway, and installs the proxies beside it.
@@ -78,7 +102,7 @@ fn pingora() -> Result<PathBuf, Failure> {
     Ok(root().join("target/bench-pingora/release/tidegate-bench-pingora"))
 }
 
-/// Builds what is measured; a smoke run makes do with what is there.
+/// Builds the servers that are measured; a smoke run uses only installed ones.
 fn with_servers(step: Step, quick: bool) -> Result<Step, Failure> {
     Step::cargo("build --release --package tidegate-cli").run()?;
     let mut step = step.env("TIDEGATE_PROGRAM", &built("release/tidegate").display().to_string());

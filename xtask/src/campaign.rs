@@ -1,8 +1,8 @@
-//! `campaign`: the run that is too long for every change.
+//! `campaign`: the tests that take too long for every change.
 
 use std::fs;
 
-use crate::step::{Failure, Step, Tally, root};
+use crate::step::{Failure, Step, Summary, root};
 
 const TWO_HOURS_S: u32 = 2 * 60 * 60;
 const MUTANTS: &str = "target/mutants/mutants.out";
@@ -15,7 +15,7 @@ const POLICY_MINUTES: u32 = 10;
 /// The exit status of `timeout` when it had to stop the command.
 const TIMED_OUT: i32 = 124;
 
-pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
+pub(crate) fn run(summary: &mut Summary, options: &[String]) -> Result<(), Failure> {
     let plan = Plan::parse(options)?;
     if plan.oracle {
         let decisions = plan.decisions;
@@ -23,29 +23,30 @@ pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> 
             "run --release --package tidegate-tests --bin campaign -- --decisions {decisions}"
         ))
         .run()?;
-        tally.passed(format!("{decisions} decisions per algorithm equal to the oracle's"));
+        summary.passed(format!("{decisions} decisions per algorithm equal to the oracle's"));
         let decisions = decisions.div_ceil(REDIS_SHARE);
         Step::cargo(&format!(
             "run --release --package tidegate-tests --bin redis_campaign -- --decisions {decisions}"
         ))
         .run()?;
-        tally.passed(format!("{decisions} decisions per algorithm in Redis equal to the model's"));
+        summary
+            .passed(format!("{decisions} decisions per algorithm in Redis equal to the model's"));
         Step::cargo(&format!(
             "run --release --package tidegate-tests --bin policy_campaign -- --minutes {POLICY_MINUTES}"
         ))
         .with(&policies()?)
         .run()?;
-        tally.passed(format!("{POLICY_MINUTES} minutes of nonsense for the loader of policies"));
+        summary.passed(format!("{POLICY_MINUTES} minutes of nonsense for the loader of policies"));
         let worlds = plan.worlds;
         let simulate = format!("run --release -- simulate cluster --worlds {worlds}");
         Step::cargo(&format!("{simulate} --tier leased")).run()?;
-        tally.passed(format!("{worlds} simulated clusters with leases kept every promise"));
+        summary.passed(format!("{worlds} simulated clusters with leases kept every promise"));
         Step::cargo(&simulate).run()?;
-        tally.passed(format!("{worlds} simulated clusters of all kinds kept every promise"));
-        crate::fuzz::run(tally, &[])?;
+        summary.passed(format!("{worlds} simulated clusters of all kinds kept every promise"));
+        crate::fuzz::run(summary, &[])?;
     }
     if plan.mutants {
-        tally.passed(mutants()?);
+        summary.passed(mutants()?);
     }
     Ok(())
 }
@@ -83,7 +84,7 @@ impl Plan {
     }
 }
 
-/// The examples, from which odd policies are made.
+/// The examples, from which malformed policies are made.
 fn policies() -> Result<Vec<String>, Failure> {
     let folder = root().join("examples/policies");
     let files = fs::read_dir(&folder).map_err(|error| Failure::new(error.to_string()))?;
@@ -106,8 +107,8 @@ fn mutants() -> Result<String, Failure> {
     }
     fs::create_dir_all(root().join("target/mutants"))
         .map_err(|error| Failure::new(format!("could not create target/mutants: {error}")))?;
-    // The tool has no limit for a whole run. An interrupt lets it write down what it has, and its
-    // order is random, so a run cut short is a fair sample.
+    // The tool has no time limit for a whole run. An interrupt lets it write its results so far;
+    // its order is random, so a shortened run is a fair sample.
     let step = Step::new(
         "timeout",
         &format!(
@@ -118,7 +119,7 @@ fn mutants() -> Result<String, Failure> {
         ),
     );
     let status = step.status()?;
-    // 0 all caught, 2 some missed, 3 some hung (which is noticed too).
+    // 0 all caught, 2 some missed, 3 some hung (which counts as caught).
     if !matches!(status.code(), Some(0 | 2 | 3 | TIMED_OUT)) {
         return Err(Failure::new(format!("mutation testing did not run ({status}):\n  {step}")));
     }

@@ -1,16 +1,16 @@
-//! `chaos`: everything goes wrong, and what that costs is written down.
+//! `chaos`: causes every failure of the failure table, and writes the results.
 
 use crate::peers;
-use crate::step::{Failure, Step, Tally, root};
+use crate::step::{Failure, Step, Summary, root};
 
 /// The page that the whole run writes.
 const PAGE: &str = "docs/failures.md";
-/// The case that measures envoyproxy/ratelimit as well, and the variable that names its program.
+/// The case that also measures envoyproxy/ratelimit, and the variable that names its program.
 const COMPARES: &str = "starved";
 const RATELIMIT: &str = "TIDEGATE_ENVOY_RATELIMIT";
 
-pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
-    // The daemon, and the nodes that are processes of their own.
+pub(crate) fn run(summary: &mut Summary, options: &[String]) -> Result<(), Failure> {
+    // The daemon, and the nodes in separate processes.
     Step::cargo("build --release --package tidegate-cli --package tidegate-tests --bin tidegate --bin chaos_node --bin redis_client")
         .run()?;
     let mut chaos =
@@ -26,11 +26,11 @@ pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> 
     if options.is_empty() {
         let page = root().join(PAGE).display().to_string();
         chaos.with(&["--write".into(), page]).run()?;
-        tally.passed(format!("every failure measured: {PAGE}"));
+        summary.passed(format!("every failure measured: {PAGE}"));
     } else {
-        // A part of the table, or a short look at it, is no page.
+        // Only a full run writes the page.
         chaos.run()?;
-        tally.passed("failures measured");
+        summary.passed("failures measured");
     }
     Ok(())
 }

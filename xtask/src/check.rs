@@ -1,29 +1,29 @@
-//! `check`: what can be said about the code without running it.
+//! `check`: checks of the code that do not run it.
 
 use std::fs;
 
-use crate::step::{Failure, Step, Tally, root};
+use crate::step::{Failure, Step, Summary, root};
 
-pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
+pub(crate) fn run(summary: &mut Summary) -> Result<(), Failure> {
     Step::cargo("fmt --all -- --check").run()?;
     Step::cargo("fmt --manifest-path bench/Cargo.toml -- --check").run()?;
-    tally.passed("formatting");
+    summary.passed("formatting");
 
     Step::cargo("clippy --workspace --all-targets --all-features -- -D warnings").run()?;
-    tally.passed("lints");
+    summary.passed("lints");
 
     Step::cargo("doc --workspace --lib --no-deps --all-features")
         .env("RUSTDOCFLAGS", "-D warnings")
         .run()?;
-    tally.passed("documentation");
+    summary.passed("documentation");
 
-    // Whether they build is for `package`: it takes minutes.
+    // `package` builds the packages, which takes minutes.
     Step::cargo("package --workspace --no-verify --allow-dirty --quiet").run()?;
-    tally.passed("packages");
+    summary.passed("packages");
 
-    // Alone, because what the rest of the workspace asks for must not be what makes them build.
+    // Built alone, so that features of other packages in the workspace do not help.
     Step::cargo("clippy --package tidegate-examples --all-targets -- -D warnings").run()?;
-    tally.passed("examples by themselves");
+    summary.passed("examples by themselves");
 
     for (package, manifest) in
         [("tidegate", "crates/tidegate/Cargo.toml"), ("tidegate-tower", "crates/tower/Cargo.toml")]
@@ -35,12 +35,12 @@ pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
             Step::cargo(&format!("{alone} --features {feature} -- -D warnings")).run()?;
         }
         let count = features.len();
-        tally.passed(format!("{package} with no feature and with each of {count} alone"));
+        summary.passed(format!("{package} with no feature and with each of {count} alone"));
     }
     Ok(())
 }
 
-/// The names in a manifest's `[features]` table, `default` aside.
+/// The names in a manifest's `[features]` table, without `default`.
 fn features(manifest: &str) -> Result<Vec<String>, Failure> {
     let text = fs::read_to_string(root().join(manifest))
         .map_err(|error| Failure::new(format!("could not read {manifest}: {error}")))?;

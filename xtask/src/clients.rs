@@ -1,4 +1,4 @@
-//! Other people's clients, which the tests let at the daemon as they are.
+//! Clients of other projects, which the tests run unchanged against the daemon.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::step::{Failure, Step, root};
 use crate::test::{Installed, python_environment};
 
-/// Installs all of them, each only once.
+/// Installs all clients, each only once.
 pub(crate) fn install() -> impl Iterator<Item = Installed> {
     let python = |program, list| move || python(program, list);
     [
@@ -21,7 +21,7 @@ pub(crate) fn install() -> impl Iterator<Item = Installed> {
 
 type Install = dyn Fn() -> Result<PathBuf, Failure>;
 
-/// A program of an environment with the packages of a list of `tests/clients/python`.
+/// A program in an environment with the packages of a list in `tests/clients/python`.
 fn python(program: &str, list: &str) -> Result<PathBuf, Failure> {
     let requirements = read(&root().join("tests/clients/python").join(list))?;
     let environment = root().join("target/clients").join(list.trim_end_matches(".txt"));
@@ -34,7 +34,7 @@ fn python(program: &str, list: &str) -> Result<PathBuf, Failure> {
     Ok(program)
 }
 
-/// The manifest of ioredis among the modules that `tests/clients/node` asks for.
+/// The manifest of ioredis among the modules of `tests/clients/node`.
 fn node() -> Result<PathBuf, Failure> {
     let (from, to) = (root().join("tests/clients/node"), root().join("target/clients/node"));
     let module = to.join("node_modules/ioredis/package.json");
@@ -52,7 +52,7 @@ fn node() -> Result<PathBuf, Failure> {
     Ok(module)
 }
 
-/// The client of `tests/clients/go`, built.
+/// Builds the client of `tests/clients/go`.
 fn go() -> Result<PathBuf, Failure> {
     let program = root().join("target/clients/go-redis");
     if !program.is_file() {

@@ -1,14 +1,14 @@
 //! `differential`: the same requests to envoyproxy/ratelimit and to Tidegate in its place.
 
 use crate::peers;
-use crate::step::{Failure, Step, Tally, built};
+use crate::step::{Failure, Step, Summary, built};
 
-pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
+pub(crate) fn run(summary: &mut Summary, options: &[String]) -> Result<(), Failure> {
     let envoyproxy = match peers::ratelimit() {
         Ok(envoyproxy) => envoyproxy,
         Err(failure) => {
             println!("\n!!! LEFT OUT: nothing is compared, because\n!!! {failure}");
-            tally.passed("nothing");
+            summary.passed("nothing");
             return Ok(());
         }
     };
@@ -20,6 +20,6 @@ pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> 
         .with(&programs.concat())
         .with(options)
         .run()?;
-    tally.passed("the same answers as those of envoyproxy/ratelimit");
+    summary.passed("the same answers as those of envoyproxy/ratelimit");
     Ok(())
 }

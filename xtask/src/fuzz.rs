@@ -1,27 +1,27 @@
-//! `fuzz`: every parser of client input, led on by the coverage of the last try.
+//! `fuzz`: coverage-guided fuzzing of every parser of client input.
 
 use std::fs;
 use std::path::Path;
 
-use crate::step::{Failure, Step, Tally, built, root};
+use crate::step::{Failure, Step, Summary, built, root};
 
-/// What a campaign gives each parser.
+/// Minutes for each parser in a campaign.
 const MINUTES: f64 = 10.0;
 
-/// Without the sanitizers, which need another compiler: there is no unsafe code to be caught.
+/// Without the sanitizers, which need another compiler. There is no unsafe code for them to check.
 const FLAGS: &str = "--cfg fuzzing -Ccodegen-units=1 -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Build scripts are not to be instrumented, which naming a target sees to.
+/// Build scripts must not be instrumented; naming a target excludes them.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 const USAGE: &str = "usage: cargo xtask fuzz [--minutes N] [--only PARSER]";
 
-/// Runs one after the other. Two of these may run at once: cargo lets one build at a time, and each
-/// parser has files of its own.
-pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> {
+/// Runs the targets one after the other. Two runs may overlap: cargo allows one build at a time,
+/// and each parser has separate files.
+pub(crate) fn run(summary: &mut Summary, options: &[String]) -> Result<(), Failure> {
     let wish = Wish::read(options)?;
     let all = targets()?;
     let chosen: Vec<&String> =
@@ -46,12 +46,12 @@ pub(crate) fn run(tally: &mut Tally, options: &[String]) -> Result<(), Failure> 
         let found = format!("-artifact_prefix={}-", text(&folder.join(target)));
         let places = [text(&corpus), format!("fuzz/seeds/{target}"), found];
         Step::new(&text(&program), &bounds).with(&places).run()?;
-        tally.passed(format!("{} s of odd bytes for {target}", wish.seconds));
+        summary.passed(format!("{} s of odd bytes for {target}", wish.seconds));
     }
     Ok(())
 }
 
-/// What is to be run, and for how long.
+/// The selected targets, and the time for each.
 struct Wish {
     seconds: u64,
     only: Option<String>,
@@ -72,7 +72,7 @@ impl Wish {
                 _ => return Err(Failure::new(USAGE)),
             }
         }
-        // Nothing is decided by this: how long to try is all it says.
+        // The float is only a duration; no decision depends on it.
         Ok(Self { seconds: (minutes * 60.0).ceil() as u64, only })
     }
 }
@@ -81,7 +81,7 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// One for each file in `fuzz/fuzz_targets`.
+/// One target for each file in `fuzz/fuzz_targets`.
 fn targets() -> Result<Vec<String>, Failure> {
     let folder = root().join("fuzz/fuzz_targets");
     let files = fs::read_dir(folder).map_err(|error| Failure::new(error.to_string()))?;

@@ -19,7 +19,7 @@ use std::env;
 use std::process::ExitCode;
 
 use help::{HELP, TASKS};
-use step::{Failure, Tally};
+use step::{Failure, Summary};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -42,22 +42,22 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         println!("{HELP}");
         return Ok(());
     }
-    let mut tally = Tally::start(task);
+    let mut summary = Summary::start(task);
     match task.as_str() {
-        "check" => no_options(options).and_then(|()| check::run(&mut tally))?,
-        "test" => no_options(options).and_then(|()| test::run(&mut tally))?,
-        "package" => no_options(options).and_then(|()| package::run(&mut tally))?,
-        "campaign" => campaign::run(&mut tally, options)?,
-        "fuzz" => fuzz::run(&mut tally, options)?,
-        "chaos" => chaos::run(&mut tally, options)?,
-        "soak" => soak::run(&mut tally, options)?,
-        "differential" => differential::run(&mut tally, options)?,
-        "bench" => bench::run(&mut tally, options)?,
+        "check" => no_options(options).and_then(|()| check::run(&mut summary))?,
+        "test" => no_options(options).and_then(|()| test::run(&mut summary))?,
+        "package" => no_options(options).and_then(|()| package::run(&mut summary))?,
+        "campaign" => campaign::run(&mut summary, options)?,
+        "fuzz" => fuzz::run(&mut summary, options)?,
+        "chaos" => chaos::run(&mut summary, options)?,
+        "soak" => soak::run(&mut summary, options)?,
+        "differential" => differential::run(&mut summary, options)?,
+        "bench" => bench::run(&mut summary, options)?,
         unknown => {
             return Err(Failure::new(format!("unknown task `{unknown}`; known: {TASKS}")));
         }
     }
-    println!("\n{}", tally.summary());
+    println!("\n{}", summary.summary());
     Ok(())
 }
 

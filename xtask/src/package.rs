@@ -1,14 +1,14 @@
-//! `package`: what is published builds from its packages, with the oldest supported Rust and for every
-//! supported platform.
+//! `package`: checks that the published packages build by themselves, with the oldest supported
+//! Rust, and on every supported platform.
 
 use std::fs;
 
-use crate::step::{Failure, Step, Tally, root};
+use crate::step::{Failure, Step, Summary, root};
 
 const PUBLISHED: &str = "--package tidegate-core --package tidegate --package tidegate-tower \
                          --package tidegate-sim --package tidegate-server --package tidegate-cli";
 
-/// Where the daemon runs. TLS needs a C compiler for each.
+/// Platforms of the daemon. TLS needs a C compiler for each.
 const DAEMON: [&str; 4] = [
     "x86_64-unknown-linux-gnu",
     "aarch64-unknown-linux-gnu",
@@ -16,21 +16,22 @@ const DAEMON: [&str; 4] = [
     "aarch64-unknown-linux-musl",
 ];
 
-/// Where the library runs as well: checked with every feature but `redis`, whose TLS needs a C compiler.
+/// Further platforms of the library: checked with every feature but `redis`, whose TLS needs a C
+/// compiler.
 const LIBRARY: [&str; 2] = ["aarch64-apple-darwin", "x86_64-pc-windows-gnu"];
 
 /// Debian packages with C compilers for [`DAEMON`].
 const COMPILERS: &str = "gcc-aarch64-linux-gnu musl-tools";
 
-pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
+pub(crate) fn run(summary: &mut Summary) -> Result<(), Failure> {
     Step::cargo("package --workspace --allow-dirty").run()?;
-    tally.passed("every package builds by itself");
+    summary.passed("every package builds by itself");
 
     let oldest = oldest()?;
     Step::new("rustup", &format!("toolchain install {oldest} --profile minimal")).run()?;
     Step::cargo(&format!("+{oldest} check {PUBLISHED} --all-features --target-dir target/oldest"))
         .run()?;
-    tally.passed(format!("published crates with Rust {oldest}"));
+    summary.passed(format!("published crates with Rust {oldest}"));
 
     Step::new("rustup", &format!("target add {} {}", DAEMON.join(" "), LIBRARY.join(" "))).run()?;
     Step::new("apt-get", &format!("install --yes {COMPILERS}")).run()?;
@@ -44,7 +45,7 @@ pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
         Step::cargo(&format!("check --package tidegate --features tokio,watch --target {target}"))
             .run()?;
     }
-    tally.passed(format!(
+    summary.passed(format!(
         "the daemon on {}; the library on {}",
         DAEMON.join(", "),
         LIBRARY.join(", ")

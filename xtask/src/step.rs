@@ -1,4 +1,4 @@
-//! One command of a task: shown, run from the root of the workspace, counted.
+//! A command of a task: printed, run from the root of the workspace, timed.
 
 use std::env;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How variables begin that cargo sets for this program, because it runs it. Some build scripts run
-/// again when these change, so that passing them on would build half of everything twice: once for
-/// tasks, once for commands given by hand.
-const TOLD_BY_CARGO: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
+/// Prefixes of the variables that cargo sets for this program. Some build scripts run again when
+/// these change, so passing them on would build half of the workspace twice: once for tasks, once
+/// for commands that a developer runs.
+const SET_BY_CARGO: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
 
 /// A command that a task runs.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// `program` with arguments split at spaces: none of ours contains one.
+    /// A command of `program`, with arguments split at spaces; no argument contains a space.
     pub(crate) fn new(program: &str, arguments: &str) -> Self {
         Self {
             program: program.into(),
@@ -33,7 +33,7 @@ impl Step {
         Self::new("cargo", arguments)
     }
 
-    /// Adds arguments as they are.
+    /// Adds arguments unchanged.
     pub(crate) fn with(mut self, arguments: &[String]) -> Self {
         self.arguments.extend_from_slice(arguments);
         self
@@ -44,7 +44,7 @@ impl Step {
         self
     }
 
-    /// Runs the command; anything but success is a failure.
+    /// Runs the command; any exit status but success is a failure.
     pub(crate) fn run(&self) -> Result<(), Failure> {
         let status = self.status()?;
         if status.success() {
@@ -53,7 +53,7 @@ impl Step {
         Err(Failure::new(format!("stopped, because this failed ({status}):\n  {self}")))
     }
 
-    /// Runs the command and leaves judging how it ended to the caller.
+    /// Runs the command, and returns its exit status to the caller.
     pub(crate) fn status(&self) -> Result<ExitStatus, Failure> {
         println!("\n$ {self}");
         self.command().status().map_err(|error| self.not_started(&error))
@@ -69,7 +69,7 @@ impl Step {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).current_dir(root()).stdin(Stdio::null());
         for name in env::vars_os().filter_map(|(name, _)| name.into_string().ok()) {
-            if TOLD_BY_CARGO.iter().any(|prefix| name.starts_with(prefix)) {
+            if SET_BY_CARGO.iter().any(|prefix| name.starts_with(prefix)) {
                 command.env_remove(name);
             }
         }
@@ -83,7 +83,7 @@ impl Step {
 }
 
 impl fmt::Display for Step {
-    /// As one would type it.
+    /// The command line as a user would type it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, value) in &self.variables {
             write!(f, "{name}=\"{value}\" ")?;
@@ -109,23 +109,23 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What a task has passed so far, and since when it runs.
+/// The steps that a task has passed, with their durations.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct Summary {
     task: String,
     passed: Vec<String>,
     started: Instant,
-    /// Since when what is to pass next runs.
+    /// Start of the current step.
     latest: Instant,
 }
 
-impl Tally {
+impl Summary {
     pub(crate) fn start(task: &str) -> Self {
         let started = now();
         Self { task: task.into(), passed: Vec::new(), started, latest: started }
     }
 
-    /// Notes what has passed, and how long it took, for the last line.
+    /// Records a passed step and its duration, for the last line.
     pub(crate) fn passed(&mut self, what: impl fmt::Display) {
         let since = std::mem::replace(&mut self.latest, now());
         self.passed.push(format!("{what} ({})", Minutes(self.latest.duration_since(since))));
@@ -148,16 +148,16 @@ impl fmt::Display for Minutes {
     }
 }
 
-/// The root of the workspace that the command was given in.
-///
-/// Not the one this was compiled in: two checkouts that share a target directory share the binary.
+/// The root of the workspace in which the command was given. It may differ from the workspace in
+/// which this program was compiled, because two checkouts with one target directory share the
+/// binary.
 pub(crate) fn root() -> PathBuf {
     let here = env::current_dir().unwrap_or_default();
     let is_root = |folder: &&Path| folder.join("xtask/Cargo.toml").is_file();
     here.ancestors().find(is_root).unwrap_or(&here).to_path_buf()
 }
 
-/// A program that cargo has built, by its place in the target directory.
+/// A program built by cargo, by its path in the target directory.
 pub(crate) fn built(program: &str) -> PathBuf {
     let folder = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     root().join(folder).join(program)

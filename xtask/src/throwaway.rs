@@ -1,14 +1,14 @@
-//! A Redis server for the examples, gone when they are done.
+//! A Redis server for the examples, stopped after them.
 
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
 use crate::step::Failure;
 
-/// Times the server is asked for before it counts as not coming; each takes at most its timeout.
+/// Maximum number of attempts to reach the server; each takes at most its timeout.
 const ATTEMPTS: u32 = 200;
 
-/// A server on a free port of this machine that keeps nothing.
+/// A server on a free port of this machine, without persistence.
 pub(crate) struct Throwaway {
     server: Child,
     port: u16,
@@ -43,7 +43,7 @@ impl Throwaway {
 
 impl Drop for Throwaway {
     fn drop(&mut self) {
-        // Gone already is as good as gone now.
+        // A server that has ended already is no error.
         let _ = self.server.kill();
         let _ = self.server.wait();
     }

@@ -11,7 +11,7 @@ use crate::candidate::LimitNumbers;
 use crate::tidegate::{bucket, fixed_window, sliding_window, thirds};
 
 /// No request may time out because the machine is busy.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 pub struct Tidegate(SharedLimiter<RedisStore>);
@@ -19,7 +19,7 @@ pub struct Tidegate(SharedLimiter<RedisStore>);
 impl Tidegate {
     pub async fn new(url: &str, mode: Mode, terms: LimitNumbers) -> Result<Self, Trouble> {
         let config = RedisConfig::new(url).map_err(Trouble::of)?;
-        let config = config.deadline(PATIENCE).connect_timeout(PATIENCE);
+        let config = config.deadline(TIMEOUT).connect_timeout(TIMEOUT);
         let config = match mode.batches() {
             true => config,
             // As many commands under way as a bare connection would have.

@@ -67,10 +67,10 @@ impl Run<'_> {
             // nginx has one worker.
             [OURS_ALONE, OURS].map(|name| {
                 let ours = self.find(name, transport, None, 50);
-                let told = |of| format!("{what}, {of} of {name} / nginx limit_req");
+                let answer = |of| format!("{what}, {of} of {name} / nginx limit_req");
                 [
-                    at_most(&told("CPU"), 1.0, cpu(ours, nginx)),
-                    at_most(&told("p99"), 1.0, p99(ours, nginx)),
+                    at_most(&answer("CPU"), 1.0, cpu(ours, nginx)),
+                    at_most(&answer("p99"), 1.0, p99(ours, nginx)),
                 ]
             })
         });

@@ -15,12 +15,12 @@ pub fn of(admitted: &[(Timestamp, Timestamp)], rate: u32) -> f64 {
     let first = starts.first().map_or(0.0, |at| units(*at));
     // For each start, what came since, and what the rate had given by then.
     let mut since = Most::new(starts.iter().map(|at| units(*at) - first));
-    let mut told = admitted.to_vec();
-    told.sort_unstable_by_key(|(_, told)| *told);
-    let over = told.iter().map(|(asked, told)| {
+    let mut answer = admitted.to_vec();
+    answer.sort_unstable_by_key(|(_, answer)| *answer);
+    let over = answer.iter().map(|(asked, answer)| {
         since.grow(starts.partition_point(|start| start <= asked));
-        let most = since.most(starts.partition_point(|start| start <= told));
-        most - (units(*told) - first) - f64::from(rate)
+        let most = since.most(starts.partition_point(|start| start <= answer));
+        most - (units(*answer) - first) - f64::from(rate)
     });
     over.fold(0.0, f64::max)
 }
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_on_the_way_counts_in_no_shorter_interval() {
+    fn a_request_in_progress_counts_in_no_shorter_interval() {
         let waited = vec![(at(0), at(1_000)); 200];
         assert_eq!(of(&waited, RATE), 0.0);
         assert_eq!(of(&[waited, vec![(at(500), at(500)); 104]].concat(), RATE), 104.0);

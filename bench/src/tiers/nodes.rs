@@ -106,7 +106,7 @@ pub async fn measure(url: &str, cell: Cell, slice: Duration) -> Result<Row, Trou
     }
     let seconds = length.as_secs_f64();
     let end = start + Span::from_micros(length.as_micros() as u64);
-    let admitted = log.admitted.iter().filter(|(_, told)| (start..end).contains(told));
+    let admitted = log.admitted.iter().filter(|(_, answer)| (start..end).contains(answer));
     let admitted = admitted.count() as f64;
     Ok(Row {
         cell,

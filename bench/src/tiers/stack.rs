@@ -10,7 +10,7 @@ use ::tidegate::store::shared::{SharedOptions, SharedStore};
 use crate::redis::contender::Trouble;
 
 /// Longer than any stall of a busy machine.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// All layers.
 pub type Stack = SharedStore<RedisStore>;
@@ -18,7 +18,7 @@ pub type Stack = SharedStore<RedisStore>;
 /// The store in Redis by itself.
 pub async fn bare(url: &str) -> Result<RedisStore, Trouble> {
     let config = RedisConfig::new(url).map_err(Trouble::of)?;
-    let config = config.deadline(PATIENCE).connect_timeout(PATIENCE);
+    let config = config.deadline(TIMEOUT).connect_timeout(TIMEOUT);
     RedisStore::connect(config).await.map_err(Trouble::of)
 }
 

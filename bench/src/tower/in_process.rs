@@ -3,20 +3,25 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use axum::Router;
 use axum::body::Body;
+use axum::error_handling::HandleErrorLayer;
 use axum::routing::get;
-use http::{HeaderMap, Request};
+use axum::{BoxError, Router};
+use http::{HeaderMap, Request, StatusCode};
 use tidegate::concurrency::ConcurrencyLimiter;
 use tidegate::policy::{Merging, Policy, PolicyLimiter};
 use tidegate_tower::{Answers, RateLimitLayer};
-use tower::Service;
+use tower::limit::GlobalConcurrencyLimitLayer;
+use tower::{Service, ServiceBuilder};
 use tower_governor::GovernorLayer;
 use tower_governor::errors::GovernorError;
 use tower_governor::governor::GovernorConfigBuilder;
 use tower_governor::key_extractor::KeyExtractor;
 
-use super::{BARE, FIELDS, KEY, NO_OP, PEER, PEER_FIELDS, PERMIT, PLAIN, POLICY, Row, layer, rows};
+use super::{
+    BARE, FIELDS, KEY, NO_OP, PEER, PEER_FIELDS, PERMIT, PLAIN, POLICY, PROTECT, Row, SHED, layer,
+    rows,
+};
 use crate::Failure;
 use crate::measure::thread_cpu;
 use crate::options::Options;
@@ -62,7 +67,18 @@ fn routers() -> Result<Vec<(&'static str, Router)>, Failure> {
         (PLAIN, router().layer(plain()?)),
         (FIELDS, router().layer(layer(Answers::problem_json())?)),
         (PERMIT, router().layer(plain()?.concurrency(permits))),
-        (POLICY, router().layer(RateLimitLayer::policy(policy()?, "api"))),
+        (POLICY, router().layer(RateLimitLayer::policy(policy(LIMITED)?, "api"))),
+        (PROTECT, router().layer(RateLimitLayer::policy(policy(PROTECTED)?, "api"))),
+        (SHED, {
+            router().layer(
+                ServiceBuilder::new()
+                    .layer(HandleErrorLayer::new(async |_: BoxError| {
+                        StatusCode::SERVICE_UNAVAILABLE
+                    }))
+                    .load_shed()
+                    .layer(GlobalConcurrencyLimitLayer::new(1_000)),
+            )
+        }),
         (PEER, router().layer(GovernorLayer::new(peer().finish().ok_or("a configuration")?))),
         (PEER_FIELDS, {
             let config = peer().use_headers().finish().ok_or("a configuration")?;
@@ -71,8 +87,8 @@ fn routers() -> Result<Vec<(&'static str, Router)>, Failure> {
     ])
 }
 
-fn policy() -> Result<PolicyLimiter<tidegate::store::memory::MemoryStore>, Failure> {
-    let file = "
+/// A limit for each user.
+const LIMITED: &str = "
 domain: api
 requests:
   rules:
@@ -80,6 +96,17 @@ requests:
 descriptors:
   - {key: user, rate: 1000000/s, burst: 4000000000}
 ";
+
+/// Nothing but a concurrency limiter.
+const PROTECTED: &str = "
+domain: api
+protect: [{name: api, estimator: fixed, limit: 1000}]
+requests:
+  rules: [{path: /, protect: api, descriptors: []}]
+descriptors: []
+";
+
+fn policy(file: &str) -> Result<PolicyLimiter<tidegate::store::memory::MemoryStore>, Failure> {
     let loaded = Policy::load(&[("policy.yaml", file)], Merging::Refuse);
     Ok(PolicyLimiter::in_memory(loaded.policy.ok_or(loaded.findings)?)?)
 }

@@ -12,7 +12,7 @@ use crate::args::Compare;
 use crate::chart::chart;
 use crate::terminal::Terminal;
 
-/// Everything `tidegate compare` has to say.
+/// The output of `tidegate compare`.
 pub(crate) fn compare(args: &Compare, terminal: Terminal) -> Result<String, clap::Error> {
     let setup = args.setup()?;
     let algorithms = args.algorithms();
@@ -62,7 +62,7 @@ fn section(out: &mut String, comparison: &Comparison, args: &Compare, terminal: 
     }
 }
 
-/// That GCRA is a token bucket, if every decision of every shape says so.
+/// A sentence that GCRA equals a token bucket, if every decision of every shape agrees.
 fn twins(comparisons: &[Comparison]) -> Option<String> {
     let run = |comparison: &Comparison, algorithm| {
         let mut rows = comparison.simulated();

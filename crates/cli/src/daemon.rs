@@ -11,8 +11,8 @@ use tidegate::policy::length_in_words;
 use crate::args::DecisionArgs;
 use crate::decision_args::descriptor;
 
-/// Longer than a running daemon ever takes.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The timeout of a request to a running daemon.
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest response that is read.
 const MAX_ANSWER: u64 = 1 << 20;
 
@@ -46,8 +46,8 @@ pub(crate) fn ask(url: &str, path: &str, question: &DecisionArgs) -> Result<Valu
 /// Sends one request on a new connection, and returns the whole response.
 fn post(host: &str, path: &str, body: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(host)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let length = body.len();
     write!(
         stream,

@@ -14,7 +14,7 @@ use tidegate::{Clock, Verdict};
 use crate::args::DecisionArgs;
 use crate::secret::enforce_secret_of;
 
-/// What to do with the request.
+/// The action on the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     /// Charge the request and report the decision.
@@ -28,14 +28,14 @@ pub(crate) enum Wish {
 pub(crate) struct Findings {
     /// The descriptors of the request, in the order of the answer.
     pub(crate) descriptors: Vec<Vec<(String, String)>>,
-    /// How many entries of each descriptor match a rule.
+    /// Number of entries of each descriptor that match a rule.
     pub(crate) depths: Vec<usize>,
     pub(crate) verdict: Verdict,
     /// The class of an HTTP request and the concurrency limiter of its route, in words.
     pub(crate) route: Option<String>,
 }
 
-/// What the rules make of a request.
+/// A request as the policy's rules read it.
 #[derive(Debug, Default)]
 struct Read {
     descriptors: Vec<Vec<(String, String)>>,
@@ -44,7 +44,7 @@ struct Read {
 }
 
 impl DecisionArgs {
-    /// Decides the request, or returns why it cannot.
+    /// Decides the request, or returns the reason why it cannot be decided.
     pub(crate) fn ask(&self, wish: Wish) -> Result<Findings, String> {
         let policy = self.policy()?;
         let domain = self.domain(&policy)?;
@@ -115,7 +115,7 @@ impl DecisionArgs {
         let described = domain.requests().describe(&request);
         let described = described
             .map_err(|error| format!("the daemon refuses this request with 400: {error}"))?;
-        let name = domain.classes().header();
+        let name = domain.classes().header_read();
         let of_class = headers
             .iter()
             .filter(|(known, _)| name.is_some_and(|name| name.eq_ignore_ascii_case(known)));
@@ -155,8 +155,8 @@ fn route(domain: &Domain, class: Class, named: Option<&str>) -> Option<String> {
         Mode::Shadow => format!("protected by {}, in shadow mode", it.name()),
         _ => format!("protected by {}", it.name()),
     });
-    let told: Vec<String> = class.into_iter().chain(protection).collect();
-    (!told.is_empty()).then(|| told.join(", "))
+    let words: Vec<String> = class.into_iter().chain(protection).collect();
+    (!words.is_empty()).then(|| words.join(", "))
 }
 
 async fn ask<S: Store>(

@@ -19,7 +19,7 @@ use crate::terminal::Terminal;
 
 /// Prints every limit that matches, the reason, its state, and which one binds.
 pub(crate) fn explain(args: &Explain, terminal: Terminal) -> ExitCode {
-    let told = match &args.question.url {
+    let explained = match &args.question.url {
         Some(url) => daemon::ask(url, "/v1/explain", &args.question).map(|answered| {
             match args.question.json {
                 true => format!("{answered:#}\n"),
@@ -31,7 +31,7 @@ pub(crate) fn explain(args: &Explain, terminal: Terminal) -> ExitCode {
             false => Ok(text(&findings, terminal)),
         }),
     };
-    match told {
+    match explained {
         Ok(text) => {
             let _ = io::stdout().write_all(text.as_bytes());
             ExitCode::SUCCESS
@@ -128,9 +128,9 @@ fn answered_text(answered: &Value, terminal: Terminal) -> String {
         let name = terminal.bold(&printable(limit["name"].as_str().unwrap_or_default()));
         let _ = writeln!(text, "\n  {name}{}", terminal.warning(binds));
         let standing = limit["standing"].as_str().and_then(Standing::named).map(role);
-        for told in [limit["why"].as_str(), standing, limit["state"].as_str()].into_iter().flatten()
+        for line in [limit["why"].as_str(), standing, limit["state"].as_str()].into_iter().flatten()
         {
-            text.push_str(&terminal.wrap("    ", &printable(told)));
+            text.push_str(&terminal.wrap("    ", &printable(line)));
         }
     }
     text

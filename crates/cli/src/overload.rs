@@ -1,29 +1,29 @@
 //! `tidegate simulate overload`: concurrency limiters in front of an overloaded server.
 
-mod svg;
-
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::{fs, thread};
 
-use tidegate_sim::overload::{CLASSES, Contender, OverloadReport, Scenario, simulate};
+use tidegate_sim::overload::{
+    CLASSES, Chart, Contender, OverloadReport, Panel, Scenario, simulate,
+};
 
 use crate::args::Overload;
 use crate::chart::blocks;
 use crate::terminal::Terminal;
 
 const LABEL: usize = 13;
-/// Room for the number at the end of a line.
+/// Width of the number at the end of a line.
 const FIGURE: usize = 11;
 
-/// A limiter and what came of it.
+/// A limiter and its results.
 struct Played {
     contender: Contender,
     report: OverloadReport,
 }
 
-/// What is drawn over time.
+/// The quantities that are drawn over time.
 #[derive(Clone, Copy)]
 enum Metric {
     Goodput,
@@ -31,7 +31,7 @@ enum Metric {
     Limit,
 }
 
-/// Plays the scenario with each limiter, beside each other.
+/// Runs the scenario with each limiter, in parallel.
 pub(crate) fn overload(args: &Overload, terminal: Terminal) -> Result<ExitCode, clap::Error> {
     let scenario = args.scenario();
     let played = play(&scenario, &args.limiters());
@@ -40,10 +40,10 @@ pub(crate) fn overload(args: &Overload, terminal: Terminal) -> Result<ExitCode, 
         text.push_str(&chart(&scenario, &played, metric, terminal));
     }
     text.push_str(&success(&played, terminal));
-    // That the reader has gone (`| head`) is not a failure.
+    // A closed pipe (`| head`) is not a failure.
     let _ = io::stdout().lock().write_all(text.as_bytes());
     if let Some(path) = &args.svg
-        && let Err(error) = fs::write(path, svg::draw(&scenario, &played))
+        && let Err(error) = fs::write(path, drawn(&scenario, &played).svg())
     {
         let _ = writeln!(io::stderr(), "error: cannot write {}: {error}", path.display());
         return Ok(ExitCode::FAILURE);
@@ -82,7 +82,7 @@ fn heading(scenario: &Scenario, terminal: Terminal) -> String {
 }
 
 impl Metric {
-    /// Its values, one per second.
+    /// The values of the metric, one per second.
     fn values(self, report: &OverloadReport) -> Vec<u64> {
         let seconds = report.seconds.iter().enumerate();
         seconds
@@ -94,7 +94,7 @@ impl Metric {
             .collect()
     }
 
-    /// The value at full height. Latencies far above the deadline all look alike.
+    /// The value at full height. Latencies far above the deadline are cut off.
     fn scale(self, scenario: &Scenario, highest: u64) -> u64 {
         match self {
             Self::Goodput => 100,
@@ -125,6 +125,22 @@ impl Metric {
     }
 }
 
+/// Goodput, latency and limit over time, one line per limiter.
+fn drawn(scenario: &Scenario, played: &[Played]) -> Chart {
+    let panel = |metric: Metric| {
+        let values: Vec<_> = played.iter().map(|one| metric.values(&one.report)).collect();
+        let highest = values.iter().flatten().copied().max().unwrap_or(0);
+        let title = metric.title().split(" (").next().unwrap_or_default().to_owned();
+        Panel { title, scale: metric.scale(scenario, highest), values }
+    };
+    let line = |one: &Played| (one.contender.as_str().to_owned(), one.contender as usize);
+    Chart {
+        lines: played.iter().map(line).collect(),
+        panels: [Metric::Goodput, Metric::P99, Metric::Limit].map(panel).into(),
+        end: format!("{} s", played.first().map_or(0, |one| one.report.seconds.len())),
+    }
+}
+
 fn chart(scenario: &Scenario, played: &[Played], metric: Metric, terminal: Terminal) -> String {
     let columns = terminal.width - LABEL - FIGURE;
     let lanes: Vec<(&str, Vec<u64>)> =
@@ -141,7 +157,7 @@ fn chart(scenario: &Scenario, played: &[Played], metric: Metric, terminal: Termi
     text
 }
 
-/// The values in at most so many columns.
+/// The mean values in at most `columns` columns.
 fn means(values: &[u64], columns: usize) -> Vec<u64> {
     let per_column = values.len().div_ceil(columns.max(1)).max(1);
     let mean = |part: &[u64]| part.iter().sum::<u64>() / part.len().max(1) as u64;

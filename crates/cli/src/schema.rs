@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
+use tidegate::policy::Statuses;
 use tidegate::policy::language::{FILE, Field, Kind, Table};
 
 use crate::args::Schema;
@@ -107,6 +108,7 @@ fn kind(kind: &Kind) -> Value {
             "items": { "oneOf": [
                 { "type": "integer", "minimum": 100, "maximum": 599 },
                 { "type": "string", "pattern": "^([1-5]xx|[1-5][0-9][0-9])$" },
+                { "enum": Statuses::GRPC_CODES },
             ] },
         }),
         Kind::NamedTexts => {
@@ -139,8 +141,8 @@ const INTRODUCTION: &str = "\
 <!-- Made by `tidegate schema --reference`; a test compares the two. -->
 
 Every field that a policy file may hold. Files of envoyproxy/ratelimit load unchanged and mean the
-same; what they do not know is ours. `tidegate lint` checks a file, `tidegate schema` prints a JSON
-Schema for editors.
+same; all other fields are extensions. `tidegate lint` checks a file, `tidegate schema` prints a
+JSON Schema for editors.
 ";
 
 fn row(field: &Field) -> String {
@@ -155,7 +157,7 @@ fn row(field: &Field) -> String {
     )
 }
 
-/// What a value is, in words.
+/// The type of a value, in words.
 fn value(kind: &Kind) -> String {
     let link = |table: &Table| format!("[{}](#{})", table.name, anchor(table));
     let words = |words: &[&str]| {
@@ -174,13 +176,13 @@ fn value(kind: &Kind) -> String {
         Kind::Maps(table) => format!("a list, each a {}", link(table)),
         Kind::Named(table) => format!("names, each with {}", link(table)),
         Kind::Texts => "a list of texts".into(),
-        Kind::Statuses => "a list of statuses".into(),
+        Kind::Statuses => "a list of statuses and gRPC codes".into(),
         Kind::NamedTexts => "names, each with a list of texts".into(),
         _ => "anything".into(),
     }
 }
 
-/// The name of a table as links spell it.
+/// The name of a table in links.
 fn anchor(table: &Table) -> String {
     table.name.replace(' ', "-")
 }

@@ -40,7 +40,8 @@ pub(crate) fn enforce_secret(file: Option<&Path>) -> Result<Option<EnforceSecret
     })
 }
 
-/// The same for a command without settings: from its flag, or from the daemon's environment variable.
+/// Like [`enforce_secret`], for a command without settings: from its flag, or from the daemon's
+/// environment variable.
 pub(crate) fn enforce_secret_of(flag: Option<&PathBuf>) -> Result<Option<EnforceSecret>, String> {
     let setting = table::find(SETTING);
     let variable = setting.and_then(|setting| std::env::var_os(setting.variable()));

@@ -26,11 +26,11 @@ use crate::settings::{Chosen, Environment, Sources, Unusable};
 
 /// Serves until a signal ends it, or reports why it cannot.
 pub(crate) fn serve(args: &Serve) -> ExitCode {
-    // Names and values that are no UTF-8 cannot be settings.
+    // Names and values that are not UTF-8 cannot be settings.
     let environment: Environment = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
-    // Before there are other threads: reading the sockets changes the environment.
+    // Called before other threads exist, because reading the sockets changes the environment.
     let (chosen, sockets) = match choose(args, &environment) {
         Ok(mut chosen) => match activation::sockets(&environment, &mut chosen) {
             Ok(sockets) => (Ok(chosen), sockets),
@@ -45,7 +45,7 @@ pub(crate) fn serve(args: &Serve) -> ExitCode {
         Ok(chosen) => (chosen, None),
         Err(Unusable { why, chosen }) => (chosen, Some(why)),
     };
-    // As early as can be, so that all lines have one format.
+    // Opened as early as possible, so that all lines have one format.
     let log = setup::log(&chosen);
     let ended = problem.map_or_else(|| run(&chosen, &environment, sockets, log), Err);
     match ended {
@@ -106,7 +106,7 @@ fn run(
         }
         stop(server, &service, signals).await
     });
-    // Does not wait for connections: a second signal asked for that.
+    // Does not wait for connections, because a second signal arrived.
     runtime.shutdown_background();
     ended
 }

@@ -25,7 +25,7 @@ pub(crate) type Environment = BTreeMap<String, String>;
 #[derive(Debug, Default)]
 pub(crate) struct Chosen {
     values: HashMap<&'static str, (Value, Origin)>,
-    /// Those of the upstreams, by the name of the upstream.
+    /// The settings of upstreams, by the name of the upstream.
     upstreams: BTreeMap<String, HashMap<&'static str, (Value, Origin)>>,
     /// Warnings to log once the log is open.
     pub(crate) warnings: Vec<String>,
@@ -34,7 +34,7 @@ pub(crate) struct Chosen {
 /// The source of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// A settings file, at this place.
+    /// A settings file, at this position.
     File(String),
     /// Environment variables.
     Environment(String),
@@ -57,7 +57,7 @@ impl fmt::Display for Origin {
 pub(crate) struct Unusable {
     /// Every mistake, one per line.
     pub(crate) why: String,
-    /// The settings without mistakes: the mistakes are logged in their format.
+    /// The valid settings, from which the log format for the error messages is taken.
     pub(crate) chosen: Chosen,
 }
 
@@ -184,7 +184,7 @@ impl Chosen {
         self.upstreams.keys().map(String::as_str)
     }
 
-    /// The value of a setting of upstreams, by what follows the name; its default, if it has one.
+    /// The value of an upstream's setting `rest`, or its default, if it has one.
     pub(crate) fn of_upstream(&self, upstream: &str, rest: &str) -> Option<Value> {
         let setting = table::find_of_upstream(rest)?;
         if let Some((value, _)) = self.upstreams.get(upstream)?.get(setting.path) {
@@ -194,7 +194,7 @@ impl Chosen {
         setting.kind.read(setting.default).ok()
     }
 
-    /// Where a setting of an upstream stands: its source, and its path.
+    /// The source and the path of an upstream's setting.
     pub(crate) fn place_of_upstream(&self, upstream: &str, rest: &str) -> String {
         let path = format!("{}{upstream}.{rest}", table::UPSTREAMS);
         let setting = table::find_of_upstream(rest);
@@ -266,7 +266,7 @@ fn upstream_variable(variable: &str) -> Option<(String, &'static Setting)> {
     is_name(name).then(|| (name.to_ascii_lowercase(), setting))
 }
 
-/// Whether this can be the name of an upstream.
+/// Whether the text is a valid name of an upstream.
 fn is_name(text: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     (1..=64).contains(&text.len()) && text.bytes().all(is_part)

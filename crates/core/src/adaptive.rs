@@ -46,7 +46,7 @@ pub trait Estimator: Send {
     }
 }
 
-/// What happened in one window.
+/// The statistics of one window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WindowStats {
     /// Median latency of the successful requests.
@@ -151,7 +151,7 @@ fn approach(from: u64, to: u64, parts: u64) -> u64 {
 #[derive(Clone, Debug)]
 pub struct Adaptive {
     range: LimitRange,
-    /// How much slower than the baseline requests may get, as a ratio.
+    /// Maximum latency of an unsaturated window, as a ratio of the baseline.
     tolerance: u64,
     /// In thousandths.
     limit: u64,
@@ -165,10 +165,10 @@ pub struct Adaptive {
 
 #[derive(Clone, Copy, Debug)]
 struct Baseline {
-    /// With [`LATENCY_BITS`] of fraction.
+    /// In microseconds, with [`LATENCY_BITS`] of fraction.
     latency: u64,
     measured: Timestamp,
-    /// The limit at that time, in thousandths.
+    /// The limit when the baseline was measured, in thousandths.
     limit: u64,
 }
 
@@ -182,27 +182,27 @@ struct Probing {
     compared: Compared,
 }
 
-/// What the latency of a probe is compared with, to see whether requests still queue.
+/// The reference for a probe's latency, which shows whether requests still queue.
 #[derive(Clone, Copy, Debug)]
 enum Compared {
-    /// With nothing: at the start, the first window is a mere guess.
+    /// No reference: at the start, the first window is only a guess.
     Nothing,
-    /// With the baseline before.
+    /// The previous baseline.
     Baseline,
-    /// With the baseline before and with the full limit: the server may have become slower.
+    /// The previous baseline and the latency at the full limit: the server may have become slower.
     BaselineAndLimit,
-    /// With a probe at twice the limit.
+    /// The latency of a probe at twice the limit.
     TwiceTheLimit,
 }
 
 impl Adaptive {
-    /// Requests may take this many per cent of the baseline before the limit shrinks.
+    /// The limit shrinks when latency is above this percentage of the baseline.
     pub const TOLERANCE_PERCENT: u32 = 150;
 
     /// The lowest limit of a probe.
     const PROBE_LIMIT: u32 = 2;
     /// Completions that a probe waits for (half as many in a search, where the differences are
-    /// larger), and those without which it has failed.
+    /// larger), and the minimum below which it has failed.
     const PROBE_SAMPLES: u32 = 200;
     const PROBE_NEEDS: u64 = 20;
     const PROBE_WITHIN: Span = Span::from_millis(500);
@@ -210,7 +210,8 @@ impl Adaptive {
     const PROBE_AFTER: Span = Span::from_secs(10);
     const PROBE_SPACING: u64 = 50;
 
-    /// An estimator at the start of `range`. Nodes with different seeds probe at different times.
+    /// Creates an estimator that starts at `range.initial`. Nodes with different seeds probe at
+    /// different times.
     pub fn new(range: LimitRange, seed: u64) -> Self {
         let mut estimator = Self {
             range,
@@ -232,7 +233,8 @@ impl Adaptive {
         self
     }
 
-    /// The first window is the first guess at the baseline. It may be saturated, so check at once.
+    /// Takes the first window as the first guess at the baseline. The window may be saturated, so
+    /// the guess is checked at once.
     fn begin(&mut self, now: Timestamp, loaded: u64, is_saturated: bool) -> Option<Probe> {
         self.baseline = Some(Baseline { latency: loaded, measured: now, limit: self.limit });
         is_saturated.then(|| self.search(now, whole(self.limit), loaded, Compared::Nothing))
@@ -273,8 +275,8 @@ impl Adaptive {
 
     /// Lowers the limit to just below the estimated capacity, `limit · baseline / latency`.
     ///
-    /// A latency above twice the baseline may be that of a slower server, of which the estimate would
-    /// leave too little to work with. Then the capacity is searched for from above.
+    /// If latency is above twice the baseline, the server may have become slower, and the estimate
+    /// would be too low. In this case the capacity is searched from above.
     fn probe(&mut self, now: Timestamp, base: u64, loaded: u64) -> Probe {
         if loaded > 2 * base {
             return self.search(now, whole(self.limit), loaded, Compared::BaselineAndLimit);
@@ -286,7 +288,7 @@ impl Adaptive {
         Self::probe_at(limit, Self::PROBE_SAMPLES, base, loaded)
     }
 
-    /// Probes at half the limit at which requests still queue.
+    /// Probes at half the limit while requests still queue.
     fn search(&mut self, since: Timestamp, limit: u32, loaded: u64, compared: Compared) -> Probe {
         let limit = (limit / 2).max(Self::PROBE_LIMIT);
         self.probing = Some(Probing { since, loaded, limit, compared });
@@ -303,8 +305,8 @@ impl Adaptive {
         }
     }
 
-    /// Takes the baseline from a probe. After a failed probe the baseline rises, because one that is
-    /// too low keeps the limit too low for ever.
+    /// Takes the baseline from a probe. After a failed probe the baseline rises, because a baseline
+    /// that is too low would keep the limit too low permanently.
     fn measured(&mut self, now: Timestamp, probing: Probing, stats: &WindowStats) -> Option<Probe> {
         let before = self.baseline.map_or(probing.loaded, |base| base.latency);
         let has_failed = stats.samples < Self::PROBE_NEEDS;
@@ -315,14 +317,14 @@ impl Adaptive {
         };
         let is_guess = matches!(probing.compared, Compared::Nothing);
         let is_near = !is_guess && !has_failed && found.abs_diff(before) < before / 4;
-        // The median of 200 requests scatters by a tenth.
+        // The median of 200 requests varies by about a tenth.
         let latency = if is_near { found.midpoint(before) } else { found };
         self.baseline = Some(Baseline { latency, measured: now, limit: self.limit });
         let length = now.since(probing.since).as_micros();
         let spacing = Span::from_micros(length.saturating_mul(Self::PROBE_SPACING));
         self.probe_after = self.jittered(Self::PROBE_AFTER.max(spacing));
-        // A limit far above the capacity leaves the probe above it, too. Latency that falls along
-        // with the limit shows that requests still queue: by a half, if all of them do.
+        // If the limit is far above the capacity, so is the limit of the probe. If latency falls
+        // along with the limit, requests still queue; if all of them queue, latency falls by half.
         let still_queues = match probing.compared {
             Compared::Nothing => true,
             Compared::Baseline => found < before / 5 * 4,
@@ -334,7 +336,7 @@ impl Adaptive {
         goes_on.then(|| self.search(probing.since, probing.limit, found, compared))
     }
 
-    /// `span` and up to 20 % more, by the seed.
+    /// Returns `span` plus up to 20 %, derived from the seed.
     fn jittered(&mut self, span: Span) -> Span {
         self.jitter = mix(self.jitter);
         let extra = scale(span.as_micros() / 5, self.jitter >> 44);
@@ -351,7 +353,7 @@ impl Estimator for Adaptive {
         let peak = u64::from(stats.peak) * MILLI;
         let is_saturated = stats.refused > 0 || peak * 10 >= self.limit * 9;
         if stats.dropped > stats.samples {
-            // The median of the few that succeeded says nothing about the others.
+            // The median of the few successful requests does not describe the others.
             if is_saturated {
                 self.step(ONE / 2);
             }

@@ -36,7 +36,7 @@ use crate::time::{Span, Timestamp};
 /// replaces such a state by the fullest possible one. Without the repair, the key would stay locked
 /// until the stale state ends.
 pub trait Algorithm {
-    /// What a store keeps per key. `Default` means never seen.
+    /// The state of one key. `Default` is the state of a new key.
     type State: Default + Clone + PartialEq + Debug;
 
     /// Decides one operation and changes the state accordingly.

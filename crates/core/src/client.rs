@@ -1,4 +1,5 @@
-//! Arithmetic of well-behaved clients: when to retry, how often, and when not to ask at all.
+//! Arithmetic of well-behaved clients: when to retry, how often, and when not to send a request at
+//! all.
 //!
 //! | part | decides |
 //! |---|---|
@@ -6,7 +7,7 @@
 //! | [`RetryBudget`] | whether there are retries left |
 //! | [`Backoff`] | how long to wait before a retry |
 //!
-//! All of them are pure: the time and the random numbers come from the caller.
+//! All three are pure: the time and the random numbers come from the caller.
 
 mod backoff;
 mod budget;

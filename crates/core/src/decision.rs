@@ -12,19 +12,19 @@ pub const MAX_COST: u64 = 1 << 32;
 pub enum Op {
     /// Take this many units if they are free. `Take(0)` never writes.
     Take(u64),
-    /// Returns what `Take` of the same cost would return, but writes nothing: `remaining` and
+    /// Returns the decision of a `Take` of the same cost, but writes nothing: `remaining` and
     /// `reset_after` describe the state without that cost.
     Read(u64),
     /// Return units, at most until the key is full. Never denied.
     Return(u64),
-    /// Return units of an earlier take, as far as they are still owed: units that the key has regained
-    /// by itself since, or that were counted in a window that has ended, stay where they are. Never
-    /// denied; [`Decision::unbooked`] holds the units that were not returned, rounded
+    /// Return units of an earlier take, as far as they are still owed: units that have been
+    /// refilled since, or that were counted in a window that has ended, are not returned. Never
+    /// denied; [`Decision::unbooked`] holds the number of units that were not returned, rounded
     /// down.
     ReturnOwed {
         /// The units to return, at most those that were taken.
         units: u64,
-        /// When the key would have been idle by the decision of that take: its instant plus
+        /// When the key would have become idle after that take: the take's instant plus its
         /// [`Decision::reset_after`].
         until: Timestamp,
     },

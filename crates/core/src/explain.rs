@@ -20,7 +20,7 @@ pub struct Explanation {
     pub next_allowed_at: Option<Timestamp>,
     /// From this instant on, the state equals that of a key never seen.
     pub idle_at: Timestamp,
-    /// What the algorithm stores.
+    /// The stored values.
     pub detail: Detail,
 }
 
@@ -92,7 +92,10 @@ impl fmt::Display for Explanation {
             Some(at) => write!(f, "one more is allowed at {at}")?,
             None => write!(f, "nothing is ever allowed")?,
         }
-        write!(f, "; equals a fresh key from {}", self.idle_at)
+        match self.idle_at {
+            Timestamp::EPOCH => Ok(()),
+            at => write!(f, "; equals a fresh key from {at}"),
+        }
     }
 }
 
@@ -114,6 +117,7 @@ impl fmt::Display for Exact {
 impl fmt::Display for Detail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Bucket { debt_units: 0, .. } => f.write_str("no debt"),
             Self::Bucket { full_at, denominator, debt_units, debt_time } => {
                 let whole = Timestamp::from_micros(full_at.ticks);
                 let refill = Exact(*debt_time);

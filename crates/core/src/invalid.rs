@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// What is wrong with a limit's numbers. Values out of range are refused, never clamped.
+/// Why a limit's numbers are refused. Values out of range are refused, never clamped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum InvalidLimit {

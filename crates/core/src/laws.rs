@@ -79,7 +79,7 @@ pub struct Violation {
     pub law: &'static str,
     /// The index of the step.
     pub step: usize,
-    /// What was expected and what was returned.
+    /// The expected and the actual result.
     pub message: String,
 }
 
@@ -119,7 +119,7 @@ pub fn check_all_but_stable_denial<A: Algorithm>(
 }
 
 /// L2: a denial with `retry_after` w is a denial at w - 1 and an admission at w, if no further
-/// units are taken; a denial without one has a cost above the limit.
+/// units are taken; a denial without `retry_after` has a cost above the limit.
 ///
 /// The check runs on the state after the denial, so a repair that was not written breaks it.
 pub fn exact_wait<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation> {
@@ -190,7 +190,7 @@ struct StepContext<'a, A: Algorithm> {
     state: &'a A::State,
     now: Timestamp,
     op: Op,
-    /// No repair can be due: the clock never went back and the numbers stayed.
+    /// True if no repair can be due: the clock never went back and the numbers did not change.
     clean: bool,
     pace: Pace,
     /// The latest instant a key may be made to wait for, by L7.

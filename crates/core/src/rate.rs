@@ -150,7 +150,7 @@ impl Interval {
 /// `units × part` in whole denominators, and the remainder.
 fn times_part(units: u64, part: u64, den: u64) -> (u64, u64) {
     let parts = u128::from(units) * u128::from(part);
-    // Below `units`, at most 2^53, and below `den`.
+    // The value is below `units`, at most 2^53, and below `den`.
     (narrow(parts / u128::from(den)), narrow(parts % u128::from(den)))
 }
 

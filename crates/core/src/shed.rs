@@ -21,7 +21,7 @@ pub use utilisation::{Selection, UtilisationLevels, UtilisationShedder};
 use crate::adaptive::mix;
 use crate::time::Span;
 
-/// How important a request is. Class 0 is the most important and is shed last.
+/// The importance of a request. Class 0 is the most important and is shed last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Class(u8);
 
@@ -45,8 +45,8 @@ impl Class {
     }
 }
 
-/// Over how many seconds to spread the retries of shed clients: the larger the fraction shed, the
-/// wider. If nine of ten requests are shed, ten seconds.
+/// Number of seconds over which to spread the retries of shed clients. The larger the fraction of
+/// shed requests, the longer: ten seconds if nine of ten requests are shed.
 pub fn retry_spread(shed: u64, requests: u64) -> u32 {
     const WIDEST: u64 = 10;
     let served = requests.saturating_sub(shed);
@@ -60,7 +60,7 @@ pub fn retry_spread(shed: u64, requests: u64) -> u32 {
     u32::try_from(spread).unwrap_or(1)
 }
 
-/// The wait to tell a shed client: 1 to `spread` whole seconds, by `ticket`.
+/// The wait to report to a shed client: 1 to `spread` whole seconds, chosen by `ticket`.
 ///
 /// ```
 /// use tidegate_core::Span;

@@ -79,7 +79,7 @@ impl Histogram {
         Span::ZERO
     }
 
-    /// The lowest value of a bucket, and its width.
+    /// The lowest value of a bucket, and the bucket's width.
     const fn bounds(index: usize) -> (u64, u64) {
         let index = index as u64;
         if index < 2 * Self::PER_OCTAVE {
@@ -140,9 +140,9 @@ impl Window {
     }
 
     /// Decides whether the window is complete, from the latencies of successful requests and the
-    /// number of dropped ones since [`Window::counts_from`].
+    /// number of dropped requests since [`Window::counts_from`].
     ///
-    /// A clock that was set back restarts the window's age and nothing else.
+    /// If the clock was set back, only the window's age starts again.
     pub fn due(&mut self, now: Timestamp, histogram: &Histogram, dropped: u64) -> Due {
         self.opened = self.opened.min(now);
         let samples = histogram.samples();

@@ -1,6 +1,5 @@
-//! What fuzzers call: every parser of what strangers send, with what must hold for any bytes.
-//!
-//! No part of the interface; behind the feature `fuzzing`.
+//! Entry points for fuzzers: every parser of client input, with properties that hold for any bytes.
+//! Not part of the public interface; behind the feature `fuzzing`.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a fuzzer is told by a panic")]
 
@@ -22,13 +21,13 @@ use crate::settings::{Answers, ProxyHeaders};
 use crate::transport::access::Caller;
 use crate::transport::{admin, gateway, grpc, http, resp, rls};
 
-/// The domain whose decisions panic, as if the daemon had a bug.
+/// The domain whose requests cause a panic, as a bug in the daemon would.
 pub const MISTAKE: &str = "\u{1}mistake";
 
-/// More often than the longest batch yields.
+/// More polls than the longest batch needs.
 const MAX_POLLS: usize = 1 << 20;
 
-/// A policy whose rules are met by what the seeds ask.
+/// A policy whose rules match the requests of the seeds.
 const POLICY: &str = "
 domain: api
 requests:
@@ -75,7 +74,7 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 3}
 ";
 
-/// One for all calls, in whose memory little fits: what is forgotten is part of what is tried.
+/// One service for all calls, with little memory, so that evictions are tested as well.
 fn service() -> &'static RateLimitService {
     static SERVICE: OnceLock<RateLimitService> = OnceLock::new();
     SERVICE.get_or_init(new_service)
@@ -89,7 +88,7 @@ fn new_service() -> RateLimitService {
     service
 }
 
-/// Polls a future until it is ready. Nothing wakes it: it may yield to others, but waits for nothing.
+/// Polls a future until it is ready. The future may yield, but never waits for an event.
 fn finished<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     for _ in 0..MAX_POLLS {
@@ -100,18 +99,18 @@ fn finished<T>(future: impl Future<Output = T>) -> T {
     panic!("a question to the memory store is still waiting after {MAX_POLLS} polls");
 }
 
-/// Bytes that a client of Redis sends: the first says where they are torn apart.
+/// Bytes of a Redis client. The first byte chooses where the rest is split into pieces.
 pub fn redis(bytes: &[u8]) {
     let Some((split, bytes)) = bytes.split_first() else { return };
     resp::try_bytes(service(), bytes, usize::from(*split));
 }
 
-/// The body of a question in JSON.
+/// The body of a request in JSON.
 pub fn question(bytes: &[u8]) {
     finished(http::try_body(service(), bytes));
 }
 
-/// A message to the rate limit service. What is read is answered, in both spellings.
+/// A message to the rate limit service. A valid message gets an answer, in protobuf and in JSON.
 pub fn rate_limit(bytes: &[u8]) {
     for proxy_headers in [ProxyHeaders::Standard, ProxyHeaders::Envoy(Default::default())] {
         let answers = Answers { proxy_headers, dynamic_metadata: true, ..Answers::default() };
@@ -127,12 +126,12 @@ pub fn json(bytes: &[u8]) {
     finished(rls::json(service(), &caller, bytes));
 }
 
-/// Frames, heads and messages of gRPC that are not about limits.
+/// Frames, heads and messages of gRPC calls to other services.
 pub fn call(bytes: &[u8]) {
     grpc::try_call(bytes);
 }
 
-/// A request that a proxy holds: its method and target in the first line, then its headers.
+/// A request forwarded by a proxy: its method and target in the first line, then its headers.
 pub fn forward(bytes: &[u8]) {
     let Some((head, _)) = head(bytes) else { return };
     let status = finished(http::try_forward(service(), &head));
@@ -145,35 +144,37 @@ pub fn batch(bytes: &[u8]) {
     assert!([200, 400, 422].contains(&status), "{status}");
 }
 
-/// A change on the admin port: a head, an empty line and a body. Whatever the result, the next
-/// request is decided. The changes stay, so they are made on a separate service.
+/// A change on the admin port: a head, an empty line and a body. After the change, the next request
+/// is decided normally. Changes persist, so they use a separate service.
 pub fn change(bytes: &[u8]) {
     static SERVICE: OnceLock<RateLimitService> = OnceLock::new();
     let service = SERVICE.get_or_init(new_service);
     let Some((head, body)) = head(bytes) else { return };
-    // Each is told in the log, which is for one at a time.
+    // Each change is logged, and the log is not meant for this many.
     service.status().log().set_level(Level::Error);
     finished(admin::try_change(service, &head, body));
     ask(service, "api", &[("user", "u1")]);
     ask(service, "api", &[("legacy", "l1")]);
 }
 
-/// The bytes of a connection to the gateway: the first says where they are torn apart. What the head guard
-/// passes, hyper frames as an independent reader does.
+/// The bytes of a connection to the gateway. The first byte chooses where the rest is split into
+/// pieces. If the head guard passes the bytes, hyper and an independent reader frame them in the
+/// same way.
 pub fn requests(bytes: &[u8]) {
     let Some((split, bytes)) = bytes.split_first() else { return };
     gateway::try_requests(bytes, usize::from(*split) + 1);
 }
 
-/// What the service behind the gateway sends: bits of the first byte choose the request and the end of the
-/// connection. What the gateway hands on, an independent reader frames in the same way, and no byte behind a
-/// response answers another request.
+/// The bytes of an upstream's response; bits of the first byte choose the request and the end of
+/// the connection. An independent reader frames the gateway's response in the same way, and bytes
+/// after a response never answer another request.
 pub fn responses(bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else { return };
     gateway::try_responses(bytes, *choice);
 }
 
-/// A policy file. It is read, or it is told what is wrong and where; and what was read decides.
+/// A policy file. It is either loaded, and then decides a request, or refused with errors and their
+/// positions.
 pub fn policy(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let files = [("policy.yaml", text)];
@@ -181,7 +182,7 @@ pub fn policy(bytes: &[u8]) {
     let Loaded { policy, errors, findings } = loaded;
     assert_eq!(policy.is_some(), errors == 0, "{findings}");
     assert!(errors == 0 || findings.starts_with("policy.yaml:"), "{findings}");
-    // Settings are written in the same language.
+    // Settings files have the same syntax.
     let _ = leaves("settings.yaml", text);
     let Some(policy) = policy else { return };
     static SERVICE: OnceLock<RateLimitService> = OnceLock::new();
@@ -200,7 +201,7 @@ pub fn policy(bytes: &[u8]) {
     }
 }
 
-/// Decides on one descriptor by the policy.
+/// Decides one descriptor by the policy.
 fn ask(service: &RateLimitService, domain: &str, pairs: &[(&str, &str)]) {
     let entries: Vec<Entry<'_>> = pairs.iter().map(|(key, value)| Entry { key, value }).collect();
     let descriptors = [Descriptor::new(&entries)];
@@ -209,8 +210,8 @@ fn ask(service: &RateLimitService, domain: &str, pairs: &[(&str, &str)]) {
     assert!(!matches!(answer, Err(CheckError::Store(_))), "memory decides");
 }
 
-/// The head that these bytes make, and what follows its empty line; `None` if hyper would not hand it
-/// on. Lines end with `\n`: how a head is framed is not what is tried.
+/// Parses a head, and returns it with the bytes after its empty line; `None` if hyper would refuse
+/// it. Lines end with `\n`, because the framing of heads is not tested here.
 fn head(bytes: &[u8]) -> Option<(Parts, &[u8])> {
     let (head, body) = match bytes.windows(2).position(|two| two == b"\n\n") {
         Some(end) => (&bytes[..end], &bytes[end + 2..]),

@@ -1,4 +1,5 @@
-//! What every listener asks: one store, one clock and one policy for the whole process.
+//! The service that every listener calls: one store, one clock and one policy for the whole
+//! process.
 
 mod held;
 
@@ -14,14 +15,11 @@ use tidegate::policy::{
 use tidegate::store::circuits::{CircuitReport, CircuitState};
 use tidegate::store::lease::LeaseStats;
 use tidegate::store::local::LocalStats;
-use tidegate::store::memory::MemoryStore;
+use tidegate::store::memory::{MemoryStats, MemoryStore};
 use tidegate::store::redis::RedisConfig;
-use tidegate::store::shards::ShardStats;
 use tidegate::store::shared::SharedOptions;
 use tidegate::store::{DecisionSource, Misconfigured, Nodes, Store, StoreError};
-use tidegate::{
-    AlgorithmName, Clock, Hashing, Limit, MemoryStats, Op, Rate, Span, Timestamp, Verdict,
-};
+use tidegate::{AlgorithmName, Clock, Hashing, Limit, Op, Rate, Span, Timestamp, Verdict};
 use tidegate_tower::Event;
 
 use crate::observability::hot_keys::KeyText;
@@ -31,21 +29,21 @@ use crate::observability::unmatched;
 use crate::store::{AnyStore, SharedStore, StoreThread};
 use crate::transport::Protocol;
 
-/// For so long after the store has last refused the daemon is not ready: reading may go well where writing
-/// is refused.
+/// Time after the last refusal by the store in which the daemon is not ready. Reads may succeed
+/// while writes are refused.
 const REFUSED_LATELY: Span = Span::from_secs(10);
 
-/// Decides for every listener. Cheap to share: clones are handles to the same service.
+/// Decides requests for all listeners. Clones are handles to the same service.
 #[derive(Clone, Debug)]
 pub struct RateLimitService {
     limiter: PolicyLimiter<AnyStore>,
     clock: Clock,
-    /// The bucket that takes longest to refill: any other's debt fits into it.
+    /// The bucket with the longest refill time, so the debt of every other bucket fits into it.
     widest: Limit,
     status: Arc<Status>,
-    /// Those of the thread that asks.
+    /// The counters of the calling thread.
     counters: Arc<Counters>,
-    /// The listener that it asks for.
+    /// The listener that calls.
     listener: Protocol,
     /// Whether each decision is timed, or the listener [times](Self::time_together) those that it makes
     /// together.
@@ -60,23 +58,23 @@ impl RateLimitService {
         Self::in_memory(MemoryStore::DEFAULT_BYTES, Clock::default())
     }
 
-    /// The same, on another clock.
+    /// Like [`RateLimitService::new`], on another clock.
     pub fn with_clock(clock: Clock) -> io::Result<Self> {
         Self::in_memory(MemoryStore::DEFAULT_BYTES, clock)
     }
 
-    /// A service whose state is in this process and takes at most so many bytes.
+    /// A service with state in this process, in at most `bytes` bytes.
     pub fn in_memory(bytes: u64, clock: Clock) -> io::Result<Self> {
         let store = MemoryStore::new(bytes, Hashing::Fast)?.with_clock(clock.clone());
         Self::with_store(AnyStore::Memory(store), clock, None).map_err(io::Error::other)
     }
 
-    /// A service whose state is in Redis or Valkey, by the clock of those.
+    /// A service with state in Redis or Valkey, on the clock of the server.
     pub fn connect(config: RedisConfig) -> Result<Self, StoreError> {
         Self::connect_with(config, SharedOptions::default())
     }
 
-    /// The same, answering so while those are away.
+    /// Like [`RateLimitService::connect`], with options for the layers in front of Redis.
     pub fn connect_with(config: RedisConfig, options: SharedOptions) -> Result<Self, StoreError> {
         let clock = Clock::default();
         let (thread, store) = StoreThread::connect(config, options, clock.clone())?;
@@ -109,7 +107,7 @@ impl RateLimitService {
         })
     }
 
-    /// The same with this log. For the start: the counters are new.
+    /// The same service with this log. To be called at start, because the counters are new.
     #[must_use]
     pub fn logging(mut self, log: Log) -> Self {
         self.status = Arc::new(Status::new(self.clock.now(), log));
@@ -117,12 +115,12 @@ impl RateLimitService {
         self
     }
 
-    /// What the daemon knows about itself.
+    /// The state of the daemon: counters, policy, readiness.
     pub const fn status(&self) -> &Arc<Status> {
         &self.status
     }
 
-    /// The same service, counting for the thread that this is called in.
+    /// The same service, with the counters of the current thread.
     pub(crate) fn for_thread(&self) -> Self {
         Self { counters: self.status.for_thread(), ..self.clone() }
     }
@@ -132,7 +130,7 @@ impl RateLimitService {
         Self { listener, ..self.clone() }
     }
 
-    /// The same service, leaving it to the listener to time decisions.
+    /// The same service without timing, which the listener then does.
     pub(crate) fn untimed(&self) -> Self {
         Self { times_each: false, ..self.clone() }
     }
@@ -157,7 +155,7 @@ impl RateLimitService {
         }
     }
 
-    /// What the thread counts.
+    /// The counters of the thread.
     pub(crate) const fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
@@ -172,12 +170,12 @@ impl RateLimitService {
         self.limiter.set_enforce_secret(secret);
     }
 
-    /// From how many hundredths of a limit on what is taken counts as near.
+    /// Sets the percentage of a limit from which requests count as near the limit.
     pub fn count_near_from(&self, percent: u64) {
         self.limiter.set_near_percent(percent);
     }
 
-    /// Counts what the layer of the gateway decided.
+    /// Counts a decision of the gateway's layer.
     pub(crate) fn count_event(&self, event: &Event<'_>) {
         match event {
             Event::Admitted(verdict) | Event::WouldDeny(verdict) => {
@@ -188,7 +186,7 @@ impl RateLimitService {
                 self.count_source(verdict.source());
                 self.counters.count(self.listener, Ok(false));
             }
-            // Was counted as admitted, before its delay.
+            // The request was counted as admitted, before its delay.
             Event::TooLate(_) | Event::Shed(_) => {}
             Event::Failed(error) => {
                 self.counters.count(self.listener, Err(()));
@@ -201,7 +199,7 @@ impl RateLimitService {
         }
     }
 
-    /// The limiter, for those who run the daemon.
+    /// The limiter, for the admin API and metrics.
     pub(crate) const fn limiter(&self) -> &PolicyLimiter<AnyStore> {
         &self.limiter
     }
@@ -224,7 +222,7 @@ impl RateLimitService {
         matches!(self.limiter.store(), AnyStore::Memory(_))
     }
 
-    /// Now. A listener asks once for all the requests that came together.
+    /// The current time. A listener reads it once for all requests that arrived together.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -255,7 +253,7 @@ impl RateLimitService {
         verdict
     }
 
-    /// The same with the state of each limit. Changes nothing.
+    /// Like [`report_inline`](Self::report_inline), with the state of each limit. Changes nothing.
     pub(crate) async fn explain_inline(
         &self,
         now: Timestamp,
@@ -264,7 +262,7 @@ impl RateLimitService {
         self.limiter.explain_inline(now, inline).await
     }
 
-    /// Takes note of an answer that the store did not give.
+    /// Counts a decision that the store did not make.
     fn count_source(&self, decision_source: DecisionSource) {
         let DecisionSource::Fallback(_) = decision_source else { return };
         if let Some((_, error)) = self.shared_store().and_then(SharedStore::failure) {
@@ -272,7 +270,7 @@ impl RateLimitService {
         }
     }
 
-    /// Counts what limits that came with a request decided, if they were charged.
+    /// Counts the decisions of limits that came with the request, if they were charged.
     fn count_inline(
         &self,
         since: Timestamp,
@@ -304,7 +302,7 @@ impl RateLimitService {
         }
     }
 
-    /// The time of the clock that decides, when it is `now` here.
+    /// The time of the store's clock at the instant `now` of this process.
     pub(crate) fn time(&self, now: Timestamp) -> Timestamp {
         self.limiter.store().clock(now)
     }
@@ -314,7 +312,7 @@ impl RateLimitService {
         self.limiter.policy()
     }
 
-    /// Forgets a key of a bucket that came with a request, and says whether there was something.
+    /// Resets the key of a bucket that came with a request; true if the key had a debt.
     pub(crate) async fn forget(&self, now: Timestamp, key: &[u8]) -> Result<bool, StoreError> {
         let (algorithm, limit) = (AlgorithmName::TokenBucket, &self.widest);
         let inline = |op| InlineLimit { key, algorithm, limit, op };
@@ -323,7 +321,8 @@ impl RateLimitService {
         Ok(!state.reset_after().is_zero())
     }
 
-    /// Decides by the policy, and charges. Limits that are settled later count the request in full.
+    /// Decides a request by the policy, and charges it. Limits that are settled after the response
+    /// count the request in full.
     pub(crate) async fn check(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         make_mistake(request);
         let before = self.started();
@@ -332,7 +331,7 @@ impl RateLimitService {
         answer
     }
 
-    /// When a decision starts, if it is timed.
+    /// The start of a decision, if it is timed.
     fn started(&self) -> Option<Timestamp> {
         (self.times_each || !self.is_local()).then(|| self.clock.now())
     }
@@ -363,7 +362,7 @@ impl RateLimitService {
             }
             Err(error) => {
                 self.counters.count(self.listener, Err(()));
-                // Other reasons are its sender's.
+                // Other errors are mistakes of the caller.
                 if let CheckError::Store(error) = error {
                     self.counters.count_undecided(self.listener);
                     self.counters.count_store_error(error);
@@ -372,7 +371,8 @@ impl RateLimitService {
         }
     }
 
-    /// Whether the store answers, unless it is known to be away. Changes nothing.
+    /// Checks whether the store answers, unless the store is known to be unavailable. Changes
+    /// nothing.
     pub(crate) async fn probe(&self) -> Result<(), StoreError> {
         let Some(store) = self.shared_store() else { return Ok(()) };
         if let Some(fault) = store.store().fault()
@@ -393,7 +393,7 @@ impl RateLimitService {
         store.ask(now, &inline.charge()).await.map(drop)
     }
 
-    /// The servers that keep the state, and what stands in for them; `None` if it is in this process.
+    /// The shared store and its layers; `None` if the state is in this process.
     pub(crate) fn shared_store(&self) -> Option<&SharedStore> {
         match self.limiter.store() {
             AnyStore::Memory(_) => None,
@@ -401,19 +401,19 @@ impl RateLimitService {
         }
     }
 
-    /// What has become of the units that were taken ahead; `None` if the state is in this process.
+    /// Statistics of leased units; `None` if the state is in this process.
     pub(crate) fn leases(&self) -> Option<LeaseStats> {
         self.shared_store().map(|store| store.stats().leases)
     }
 
-    /// Returns leased units to Redis; for the end, when no more requests come.
+    /// Returns leased units to Redis; called at shutdown, after the last request.
     pub async fn give_back(&self) {
         if let Some(store) = self.shared_store() {
             store.return_leases().await;
         }
     }
 
-    /// Whether some of the servers that keep the state are not asked at the moment.
+    /// Whether the circuit of some server is open.
     pub(crate) fn is_degraded(&self) -> bool {
         let is_open = |circuit: &CircuitReport| circuit.state != CircuitState::Closed;
         let is_degraded =
@@ -421,14 +421,14 @@ impl RateLimitService {
         self.shared_store().is_some_and(is_degraded)
     }
 
-    /// How many charges were denied without asking Redis, and how many denials are remembered; `None` if
-    /// the state is in this process.
+    /// Number of charges denied from the deny cache, and number of entries; `None` if the state is
+    /// in this process.
     pub(crate) fn deny_cache(&self) -> Option<(u64, usize)> {
         let stats = self.shared_store()?.stats();
         Some((stats.deny_cache_hits, stats.deny_cache_entries))
     }
 
-    /// What this node has decided by itself; `None` if all state is in this process.
+    /// Statistics of local decisions; `None` if the state is in this process.
     pub(crate) fn local(&self) -> Option<LocalStats> {
         self.shared_store().map(|store| store.stats().local)
     }
@@ -438,12 +438,7 @@ impl RateLimitService {
         self.shared_store().map(SharedStore::nodes)
     }
 
-    /// What second shards of hot keys were good for; `None` if the state is in this process.
-    pub(crate) fn shards(&self) -> Option<ShardStats> {
-        self.shared_store().map(|store| store.stats().shards)
-    }
-
-    /// What the store in this process holds; `None` if the state is elsewhere.
+    /// Statistics of the memory store; `None` if the state is in a shared store.
     pub(crate) fn memory(&self) -> Option<MemoryStats> {
         match self.limiter.store() {
             AnyStore::Memory(store) => Some(store.stats()),
@@ -451,12 +446,12 @@ impl RateLimitService {
         }
     }
 
-    /// What [`RateLimitService::check`] would say.
+    /// The verdict of [`RateLimitService::check`], without charging.
     pub(crate) async fn peek(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.limiter.peek(request).await
     }
 
-    /// Gives back what a request was charged.
+    /// Returns the units that a request was charged.
     pub(crate) async fn refund(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.limiter.refund(request).await
     }
@@ -476,20 +471,21 @@ impl RateLimitService {
         self.limiter.block(request, span).await
     }
 
-    /// What every limit of the policy would say, and how it stands.
+    /// The decision of every limit of the policy, with its state.
     pub(crate) async fn explain(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.limiter.explain(request).await
     }
 }
 
-/// That a mistake of ours costs one connection and no more is shown by making one.
+/// Panics on purpose, so that tests can show that a bug ends only one connection.
 #[cfg_attr(not(feature = "fuzzing"), expect(unused_variables, reason = "made by tests only"))]
 fn make_mistake(request: &Request<'_>) {
     #[cfg(feature = "fuzzing")]
     assert!(request.domain != crate::fuzzing::MISTAKE, "a mistake, as asked for");
 }
 
-/// The value of a future that waits for nothing, as all are that ask a [local](RateLimitService::is_local) service.
+/// Polls a future that never waits, as those of a [local](RateLimitService::is_local) service, and
+/// returns its value.
 pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),

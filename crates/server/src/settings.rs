@@ -34,7 +34,7 @@ pub struct Settings {
     pub grpc: Option<Listen>,
     /// The listener of the gateway.
     pub proxy: Option<Listen>,
-    /// Where the gateway forwards requests; needed with `proxy`.
+    /// The upstreams of the gateway; needed with `proxy`.
     pub gateway: Option<Gateway>,
     /// The listener for the admin API.
     pub admin: Option<Listen>,
@@ -65,7 +65,7 @@ pub struct Settings {
     /// The most connections of each listener, as far as file descriptors allow. Further connections
     /// are closed at once.
     pub max_connections: usize,
-    /// How long a connection may be idle; it is closed after at most twice the time.
+    /// How long a connection may be idle. It is closed after at most twice this time.
     pub idle_after: Duration,
     /// The same for a connection with an incomplete request or an unread answer.
     pub stuck_after: Duration,

@@ -1,4 +1,4 @@
-//! Where the daemon keeps state: in its own memory, or in servers that many daemons share.
+//! The store of the daemon: the memory of this process, or servers that several daemons share.
 
 use std::sync::Mutex;
 use std::thread::{self, JoinHandle};
@@ -23,9 +23,9 @@ pub(crate) type SharedStore = shared::SharedStore<RedisStore>;
 )]
 #[derive(Debug)]
 pub(crate) enum AnyStore {
-    /// In this process; answers at once.
+    /// State in this process; answers at once.
     Memory(MemoryStore),
-    /// In Redis or Valkey, behind all layers.
+    /// State in Redis or Valkey, behind all layers.
     Redis(SharedStore),
 }
 
@@ -49,7 +49,7 @@ impl Store for AnyStore {
     ) -> Result<Explanation, StoreError> {
         match self {
             Self::Memory(store) => {
-                // A long log takes a while to copy, and a request may ask for many.
+                // Copying a long log takes a while, and one request may explain many logs.
                 in_turn(Store::explain(store, now, charge)).await
             }
             Self::Redis(store) => store.explain(now, charge).await,
@@ -68,17 +68,17 @@ impl Store for AnyStore {
     }
 }
 
-/// The thread that the connections to the servers live on, until this is dropped. All workers ask
-/// through it, so that what they ask at the same time leaves in one command.
+/// The thread that owns the connections to the servers, until this value is dropped. All workers
+/// use this thread, so that concurrent requests share commands.
 #[derive(Debug)]
 pub(crate) struct StoreThread {
     stop: Option<oneshot::Sender<()>>,
-    // Only to be `Sync`; only `drop` takes it.
+    // A mutex only makes the type `Sync`; only `drop` takes the handle.
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl StoreThread {
-    /// Connects, and keeps the connections. Probes and bookings run on the thread as well.
+    /// Starts the thread and connects. Probes and bookings run on the thread as well.
     pub(crate) fn connect(
         config: RedisConfig,
         options: SharedOptions,
@@ -91,7 +91,7 @@ impl StoreThread {
         let store = runtime.block_on(SharedStore::connect(config, options, clock))?;
         let (stop, stopped) = oneshot::channel();
         let thread = thread::Builder::new().name("tidegate-store".into()).spawn(move || {
-            // Ends when the sender is gone, whatever became of it.
+            // Ends when the sender is dropped, also by a panic.
             let _ = runtime.block_on(stopped);
         });
         let thread = Mutex::new(Some(thread.map_err(failed)?));
@@ -104,7 +104,7 @@ impl Drop for StoreThread {
         drop(self.stop.take());
         let thread = self.thread.get_mut().map(Option::take);
         if let Ok(Some(thread)) = thread {
-            // If it panicked, it has said so already.
+            // If the thread panicked, the panic has been logged already.
             let _ = thread.join();
         }
     }

@@ -72,16 +72,16 @@ impl Protocol {
 pub(crate) struct Transport {
     pub(crate) protocol: Protocol,
     pub(crate) tls: Option<Tls>,
-    /// Of the gateway only.
+    /// Set for the gateway only.
     pub(crate) accept: Option<Accept>,
 }
 
-/// Waits at most for `patience`. A future that is ready at once does not read the clock.
-pub(crate) async fn within<T>(patience: Duration, future: impl Future<Output = T>) -> Option<T> {
+/// Waits for at most `limit`. A future that is ready at once does not read the clock.
+pub(crate) async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let first = poll_fn(|context| Poll::Ready(future.as_mut().poll(context)));
     match first.await {
         Poll::Ready(value) => Some(value),
-        Poll::Pending => timeout(patience, future).await.ok(),
+        Poll::Pending => timeout(limit, future).await.ok(),
     }
 }

@@ -11,9 +11,9 @@ pub struct Client {
     pub at: Timestamp,
     /// How many requests are to be made.
     pub requests: u64,
-    /// Between the start of one request and the next.
+    /// The time between the start of one request and the next.
     pub pause: Span,
-    /// How it reacts to a denial.
+    /// The reaction to a denial.
     pub on_denial: OnDenial,
 }
 
@@ -29,31 +29,30 @@ impl Client {
 pub enum OnDenial {
     /// Gives up.
     GiveUp,
-    /// Retries almost at once, whatever `retry_after` says.
+    /// Retries almost at once, ignoring `retry_after`.
     Hammer {
         /// The shortest wait; the longest is twice as long.
         pause: Span,
-        /// How many tries in all.
+        /// Maximum number of tries.
         tries: u32,
     },
     /// Waits twice as long each time, with jitter of up to half the wait.
     BackOff {
         /// The first wait.
         first: Span,
-        /// How many tries in all.
+        /// Maximum number of tries.
         tries: u32,
     },
     /// Retries after exactly `retry_after`.
     Honour {
-        /// How many tries in all.
+        /// Maximum number of tries.
         tries: u32,
     },
 }
 
 impl OnDenial {
-    /// How long the client waits after its `tried`th denial, or `None` if it gives up.
-    ///
-    /// `who` is the client's index in the traffic; its random numbers depend on it.
+    /// The wait after the client's `tried`th denial; `None` if it gives up. `who` is the client's
+    /// index in the traffic, which selects its random numbers.
     pub(crate) fn wait(
         self,
         tried: u32,

@@ -16,7 +16,7 @@ pub struct Comparison {
     pub shape: Shape,
     /// When requests would have started without a limit.
     pub demand: Vec<Timestamp>,
-    /// One per algorithm, in the order asked for.
+    /// One per algorithm, in the order of the arguments.
     pub rows: Vec<Row>,
     /// The time span to show: the shape's own, longer if requests start later.
     pub view: View,
@@ -25,7 +25,7 @@ pub struct Comparison {
 /// The result of one algorithm, or why it rejects the numbers.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Which algorithm.
+    /// The algorithm.
     pub algorithm: AlgorithmName,
     /// Its result.
     pub outcome: Result<Simulated, InvalidLimit>,
@@ -34,15 +34,15 @@ pub struct Row {
 /// A run with its figures.
 #[derive(Clone, Debug)]
 pub struct Simulated {
-    /// Which algorithm.
+    /// The algorithm.
     pub algorithm: AlgorithmName,
-    /// What happened.
+    /// The run.
     pub run: Run,
     /// The figures of the run.
     pub figures: Figures,
 }
 
-/// A stretch of time, both ends included.
+/// A span of time, including both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {
     /// Its first instant.

@@ -15,6 +15,7 @@
 //! ```
 
 mod arrivals;
+mod chart;
 mod contender;
 mod limiter;
 mod peers;
@@ -23,6 +24,7 @@ mod run;
 mod scenario;
 mod server;
 
+pub use chart::{Chart, Panel};
 pub use contender::{Contender, UnknownContender};
 pub use report::{OverloadReport, Second};
 pub use run::simulate;

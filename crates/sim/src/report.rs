@@ -7,7 +7,7 @@ use crate::run::Run;
 /// The figures of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// Requests made, retries among them.
+    /// Requests sent, including retries.
     pub offered: u64,
     /// Requests admitted.
     pub admitted: u64,
@@ -51,8 +51,8 @@ impl Figures {
 
 /// The most of `times` (in order) that any half-open interval of length `within` holds.
 ///
-/// Half-open, because that is what "100 per 60 s" means: a request exactly 60 s after another is
-/// not in the same minute.
+/// The interval is half-open, because "100 per 60 s" means that a request exactly 60 s after
+/// another is in the next minute.
 pub fn most_within(times: &[Timestamp], within: Span) -> u64 {
     let mut first = 0;
     let mut most = 0;
@@ -65,8 +65,8 @@ pub fn most_within(times: &[Timestamp], within: Span) -> u64 {
     most as u64
 }
 
-/// How many of `times` fall into each of `bins` equal parts of `from..=until`. What lies outside is
-/// left out.
+/// How many of `times` fall into each of `bins` equal parts of `from..=until`. Times outside of the
+/// range are ignored.
 pub(crate) fn bins(
     times: &[Timestamp],
     from: Timestamp,

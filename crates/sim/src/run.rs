@@ -26,7 +26,7 @@ pub struct Run {
     pub state_bytes: usize,
 }
 
-/// Drives `limit` through `traffic`, every request with a cost of 1.
+/// Sends `traffic` through `limit`, with a cost of 1 per request.
 pub fn run(limit: &Limit, traffic: &Traffic, seed: Seed) -> Run {
     let mut state = State::default();
     let mut bytes = 0;

@@ -34,7 +34,7 @@ impl Shape {
         Self::FlashSale,
     ];
 
-    /// As commands and reports spell it.
+    /// The name in commands and reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::BoundaryBurst => "boundary_burst",
@@ -47,7 +47,7 @@ impl Shape {
         }
     }
 
-    /// What happens, in one line.
+    /// A description in one line.
     pub const fn description(self) -> &'static str {
         match self {
             Self::BoundaryBurst => "the whole limit just before a window ends, again just after",
@@ -75,7 +75,7 @@ impl FromStr for Shape {
     }
 }
 
-/// The text names no shape.
+/// The error for an unknown shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownShape;
 

@@ -4,7 +4,7 @@ use tidegate_core::Span;
 
 /// `span` in the unit a person would choose, with at most one decimal: `600ms`, `59.4s`, `2h`.
 pub fn spell(span: Span) -> String {
-    /// From where on a unit is used, its length in microseconds, and its name.
+    /// For each unit: the shortest length that uses it, its length in microseconds, and its name.
     const UNITS: [(u64, u64, &str); 5] = [
         (86_400_000_000, 86_400_000_000, "d"),
         (3_600_000_000, 3_600_000_000, "h"),

@@ -15,7 +15,7 @@ pub struct Traffic {
     pub clients: Vec<Client>,
     /// Where a chart begins.
     pub from: Timestamp,
-    /// Where it ends, unless requests start later.
+    /// Where the chart ends, unless requests start later.
     pub until: Timestamp,
 }
 
@@ -36,7 +36,7 @@ impl Setup {
 }
 
 impl Traffic {
-    /// How many requests the clients want served in all.
+    /// Number of requests that the clients want to be served.
     pub fn demand(&self) -> u64 {
         self.clients.iter().map(|client| client.requests).sum()
     }
@@ -106,7 +106,7 @@ impl Scale {
         const HALF_AN_HOUR: u64 = 1_800 * 1_000_000;
         let active = self.period / 2;
         let awake = active + HALF_AN_HOUR.max(2 * self.period);
-        // In the first half of a window, so that what is shown is the idling and not a boundary.
+        // In the first half of a window, so that the chart shows the idle time and not a boundary.
         let burst = awake.next_multiple_of(self.period) + self.period / 4;
         let before = evenly(self.count.div_ceil(2), 0, active);
         let after = evenly(2 * self.count, burst, self.period / 30);
@@ -114,7 +114,7 @@ impl Scale {
         Traffic::new(clients, burst - self.period / 4, burst + self.period * 5 / 4)
     }
 
-    /// Left alone, the workers go four times as fast as the rate.
+    /// Without a limit, the workers are four times as fast as the rate.
     fn batch_job(self) -> Traffic {
         let items = 3 * self.count;
         let workers = items.min(8);
@@ -133,7 +133,7 @@ impl Scale {
         let usual = evenly((3 * self.count).div_ceil(2), 0, 3 * self.period);
         let (start, length) = (self.period * 5 / 4, self.period / 2);
         let rush = (0..narrow(10 * self.count)).map(|who| {
-            // A square of chance: most come early.
+            // A squared random number: most requests come early.
             let once = seed.below(1 << 20, who, 0);
             let late = scaled(length, once * once, 1 << 40);
             Timestamp::from_micros(start + late)
@@ -155,7 +155,7 @@ fn scaled(length: u64, part: u64, whole: u64) -> u64 {
     u64::try_from(product).unwrap_or(length)
 }
 
-/// A number of clients as an index; the setup has bounded it.
+/// A number of clients as an index, within the bound of the setup.
 fn narrow(clients: u64) -> usize {
     usize::try_from(clients).unwrap_or(usize::MAX)
 }

@@ -101,7 +101,7 @@ impl Rows<'_> {
             .then(|| format!("In 2s, {} let {most} through.", list(&names)))
     }
 
-    /// How many tries a served request took, where clients retry and some give up.
+    /// The number of tries per served request, if clients retry and some give up.
     fn effort(&self) -> Option<String> {
         let lost = self.rows.iter().any(|row| row.figures.gave_up > 0);
         let retried = self.rows.iter().any(|row| row.figures.offered != self.demand());
@@ -124,7 +124,7 @@ impl Rows<'_> {
         })
     }
 
-    /// When all requests were served, where all were but not at the same time.
+    /// When all requests were served, if all were served at different times.
     fn finish(&self) -> Option<String> {
         let first = *self.comparison.demand.first()?;
         let complete = self.rows.iter().all(|row| row.figures.gave_up == 0);
@@ -172,7 +172,7 @@ const fn mechanism(algorithm: AlgorithmName) -> Mechanism {
     }
 }
 
-/// The algorithms that share a figure, in the order they came.
+/// Groups the algorithms that share a figure, in their order.
 fn alike<K: PartialEq>(
     rows: &[&Simulated],
     figure: impl Fn(&Simulated) -> K,

@@ -1,11 +1,12 @@
 //! A cluster in one thread: nodes and their store on simulated time, with faults.
 //!
-//! The nodes run the production code with all its layers. The network, the clocks and the store's server are
-//! simulated. The seed determines everything that happens, so every failure can be repeated.
+//! The nodes run the production code with all its layers. The network, the clocks and the store's
+//! server are simulated. The seed determines everything that happens, so every failure can be
+//! repeated.
 //!
 //! - `machine`: nodes, network, server and clocks;
-//! - `faults`: what goes wrong, and when;
-//! - `judge`: whether the world kept its promises;
+//! - `faults`: the faults and their times;
+//! - `judge`: checks whether the world kept its promises;
 //! - `run`: the event loop that puts them together.
 
 mod faults;

@@ -44,8 +44,9 @@ impl Clock {
         }
     }
 
-    /// The wall time when this clock shows `now`: for calendar periods, for overrides that end at a
-    /// date, and for displayed times. A corrected wall clock is noticed within about a second.
+    /// The wall time at the instant at which this clock shows `now`: for calendar periods, for
+    /// overrides that end at a date, and for displayed times. A correction of the wall clock is
+    /// noticed within about a second.
     #[doc(hidden)]
     #[inline]
     pub fn wall(&self, now: Timestamp) -> Timestamp {
@@ -123,7 +124,7 @@ impl SystemClock {
     pub fn now(&self) -> Timestamp {
         let shared = &*self.0;
         let raw = shared.counter.raw();
-        // Wrapping: a counter that went back counts as overdue for a check.
+        // Wrapping: a counter that went back has a large difference and is checked.
         let since_check = raw.wrapping_sub(shared.checked_at.load(Ordering::Relaxed));
         if since_check >= shared.check_after.load(Ordering::Relaxed) {
             return shared.check();
@@ -167,7 +168,7 @@ impl Shared {
             self.follow_wall(wall, now, elapsed);
         }
         if !self.counter_is_trusted() || interrupted {
-            // A thread that was preempted in between has no valid comparison.
+            // If the thread was preempted between the two reads, the comparison is not valid.
             return now;
         }
         let off = elapsed.wrapping_sub(self.elapsed(raw)).cast_signed();
@@ -262,7 +263,7 @@ impl ManualClock {
         self.set(self.now() + time.into());
     }
 
-    /// Sets what [`Clock::wall`] shows at the current instant, like a corrected wall clock, and
+    /// Sets the value of [`Clock::wall`] at the current instant, like a corrected wall clock, and
     /// leaves the clock itself unchanged.
     #[doc(hidden)]
     pub fn set_wall(&self, wall: Timestamp) {
@@ -271,6 +272,7 @@ impl ManualClock {
     }
 
     /// Sets the clock to any instant, also an earlier one.
+    #[doc(hidden)]
     pub fn set(&self, now: Timestamp) {
         self.0.micros.store(now.as_micros(), Ordering::SeqCst);
         #[cfg(feature = "tokio")]
@@ -290,7 +292,7 @@ impl Clock {
     pub(crate) async fn sleep_until(&self, instant: Timestamp) {
         match self {
             Self::System(clock) => {
-                // A timer may fire a little early by this clock: check again.
+                // A timer may fire slightly early by this clock, so check again.
                 while clock.now() < instant {
                     let wait = instant.since(clock.now()).as_micros();
                     tokio::time::sleep(std::time::Duration::from_micros(wait)).await;

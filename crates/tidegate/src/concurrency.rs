@@ -1,8 +1,8 @@
 //! Concurrency limits: how many requests a server works on at once.
 //!
-//! A rate limit protects users from each other. A concurrency limit protects the server from all of
-//! them together: requests beyond what it can work on are *shed*, least important first, instead of
-//! making every request late.
+//! A rate limit protects users from each other. A concurrency limit protects the server from all
+//! users together: requests beyond the server's capacity are *shed*, least important first, instead
+//! of delaying every request.
 //!
 //! ```
 //! use tidegate::concurrency::{Class, ConcurrencyLimiter, Outcome};
@@ -15,20 +15,24 @@
 //! ```
 //!
 //! # Scope
-//! Use one limiter per group of routes that share a backend and take about equally long, and let all
-//! requests to that backend pass through it. Do not count health checks.
+//! Use one limiter per group of routes that share a backend and take about equally long, and let
+//! all requests to that backend pass through it. Do not count health checks.
 
 mod builder;
 mod measure;
 mod permit;
 #[cfg(feature = "tokio")]
 mod queue;
+mod shed;
 mod stats;
 mod utilisation;
 
+pub use self::{
+    shed::{Shed, ShedReason},
+    stats::ConcurrencyStats,
+};
 pub use builder::ConcurrencyBuilder;
 pub use permit::{Outcome, Permit};
-pub use stats::{ConcurrencyStats, Shed, ShedReason};
 pub use tidegate_core::shed::{Class, InvalidShares, Shares, UtilisationLevels};
 #[doc(hidden)]
 pub use utilisation::identity;
@@ -51,15 +55,16 @@ pub struct ConcurrencyLimiter {
 
 #[derive(Debug)]
 struct Shared {
-    /// Requests that hold a permit. Limiters that replace each other share it.
+    /// Requests that hold a permit. A limiter and its successor share the count.
     in_flight: Arc<AtomicU32>,
-    /// The limiter that has replaced this one: its waiters may have the permits that are given back here.
+    /// The limiter that has replaced this one. Permits that are released here may go to its
+    /// waiters.
     successor: OnceLock<Weak<Self>>,
     /// Requests in progress at which each class is refused.
     thresholds: [AtomicU32; Class::MAX],
     shares: Shares,
     is_shadow: bool,
-    /// A request that took longer counts as dropped.
+    /// Latency above which a request counts as dropped.
     slow_after: Span,
     sheds: ShedCounts,
     utilisation: Option<Utilisation>,
@@ -102,11 +107,12 @@ impl ConcurrencyLimiter {
         self.take(class).ok_or_else(|| self.shared.shed(class, ShedReason::Limit))
     }
 
-    /// Sheds a request of `class` that would be refused or wait in vain, before any other work is done for
-    /// it. Says nothing about requests that it lets pass.
+    /// Sheds a request of `class` that would be refused, or would find the queue full, before any
+    /// other work is done for it. A request that passes this check may still be shed later.
     ///
     /// # Errors
-    /// If the share of the class is full, and the queue is full of requests that are at least as important.
+    /// If the share of the class is full, and the queue is full of requests that are at least as
+    /// important.
     #[doc(hidden)]
     pub fn shed_early(&self, class: Class) -> Result<(), Shed> {
         let shared = &*self.shared;
@@ -117,8 +123,8 @@ impl ConcurrencyLimiter {
         }
     }
 
-    /// Sheds a request whose class, or whose part of its class, is shed while the workers are busy.
-    /// `user` is a hash of the user, so that a user is either served throughout or not at all.
+    /// Sheds a request if the utilisation shedder selects its class or part of its class. `user` is
+    /// a hash of the user, so that either all requests of a user are served or none.
     ///
     /// # Errors
     /// If the request is selected.
@@ -141,7 +147,8 @@ impl ConcurrencyLimiter {
         self.shared.stats()
     }
 
-    /// Takes a permit if one is free. Counts no shed request, so that the caller may wait instead.
+    /// Takes a permit if one is free. Does not count a refusal as shed, so that the caller may wait
+    /// instead.
     #[inline]
     #[doc(hidden)]
     pub fn take(&self, class: Class) -> Option<Permit> {
@@ -158,7 +165,7 @@ impl ConcurrencyLimiter {
 }
 
 impl Shared {
-    /// Counts one more request in progress if `class` may have it.
+    /// Counts one more request in progress if the share of `class` has room.
     #[inline]
     fn take(&self, class: Class) -> bool {
         let threshold = self.thresholds[class.rank()].load(Ordering::SeqCst);
@@ -185,7 +192,8 @@ impl Shared {
         self.in_flight.load(Ordering::Relaxed) >= threshold
     }
 
-    /// Counts one more request in any case, and a shed if there would have been one.
+    /// Counts one more request in progress in any case, and a shed request if the limit would have
+    /// refused it.
     fn take_in_shadow(&self, class: Class) {
         let before = self.in_flight.fetch_add(1, Ordering::SeqCst);
         if before >= self.thresholds[class.rank()].load(Ordering::Relaxed) {
@@ -193,7 +201,7 @@ impl Shared {
         }
     }
 
-    /// Counts one request less, and lets waiters have its place.
+    /// Counts one request less in progress, and admits a waiter in its place.
     #[inline]
     fn release(self: &Arc<Self>, now: impl FnOnce() -> Timestamp) {
         let before = self.in_flight.fetch_sub(1, Ordering::SeqCst);
@@ -204,7 +212,7 @@ impl Shared {
         self.admit_waiting(now);
     }
 
-    /// Lets waiters of the limiters that have replaced another one have its permits.
+    /// Admits waiters of the limiters that have replaced this one.
     #[cold]
     fn admit_waiting_in(successor: &Weak<Self>) {
         let mut next = successor.upgrade();
@@ -247,7 +255,7 @@ impl Shared {
     }
 }
 
-/// Without a runtime no request waits.
+/// Without a runtime there is no queue.
 #[cfg(not(feature = "tokio"))]
 impl Shared {
     #[inline]

@@ -1,6 +1,6 @@
 //! Keys of states.
 
-mod to_key;
+pub(crate) mod to_key;
 
 use std::fmt::{self, Write};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -9,13 +9,10 @@ use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
 use tidegate_core::Limit;
 
-pub use self::to_key::{KeyBytes, ToKey};
-
-/// A limit's own part of its keys: which limit it is, and what kind of state it keeps.
-///
-/// Numbers are not part of the scope, so a changed rate, burst or limit keeps the state of all
-/// keys. The family is part of it, and for aligned windows their length and offset, because counts
-/// of one window have no meaning in another.
+/// The part of a key that identifies the limit and its kind of state. Numbers are not part of the
+/// scope, so a changed rate, burst or limit keeps the state of all keys. The state family is part
+/// of the scope, and so are length and offset of aligned windows, because the counts of one window
+/// have no meaning in another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Scope(u64);
 
@@ -31,7 +28,7 @@ impl Scope {
         let numbers = [lengths[0], lengths[1], length.as_micros(), offset.as_micros()];
         let numbers = numbers.iter().flat_map(|number| number.to_le_bytes());
         let fields = limit.family().bytes().chain(name.bytes()).chain(numbers);
-        // The hash is public; the memory store mixes it with a secret.
+        // The hash is not secret; the memory store mixes it with a secret.
         Self(fnv(0xcbf2_9ce4_8422_2325, fields))
     }
 
@@ -41,7 +38,7 @@ impl Scope {
         Self(fnv(self.0, b"shard".iter().copied().chain(fields)))
     }
 
-    /// The scope of the part of a limit that is left for all classes but the first.
+    /// The scope of the part of a limit that classes other than the first share.
     #[cfg(feature = "policy")]
     pub(crate) fn of_other_classes(self) -> Self {
         Self(fnv(self.0, b"other".iter().copied()))
@@ -91,8 +88,8 @@ pub struct Key<'a> {
     pub scope: Scope,
     /// The value that the limit counts, such as a user or an address.
     pub text: &'a [u8],
-    /// The tenant of this key: a cluster keeps the keys of one tag in one slot, so that they can be
-    /// decided together. The text itself by default.
+    /// The tenant of this key. A cluster keeps all keys of one tag in one slot, so that it can
+    /// decide them together. The text itself by default.
     pub tag: &'a [u8],
 }
 
@@ -108,7 +105,8 @@ impl<'a> Key<'a> {
         Self { tag, ..self }
     }
 
-    /// A number of the key, the same on every node; equal numbers of different keys do no harm.
+    /// A number derived from the key, the same on every node. Different keys may have the same
+    /// number.
     pub fn number(&self) -> u64 {
         fnv(self.scope.0, self.text.iter().copied())
     }
@@ -131,13 +129,13 @@ impl OwnedKey {
         Key::new(self.scope, &self.text).tagged(&self.tag)
     }
 
-    /// Bytes of the text and the tag.
+    /// Number of bytes of text and tag.
     pub(crate) fn bytes(&self) -> usize {
         self.text.len() + self.tag.len()
     }
 }
 
-/// How a store turns keys into fingerprints. Both ways use a secret drawn at the start, so that no
+/// How a store turns keys into fingerprints. Both use a secret drawn at the start, so that no
 /// client can choose keys that collide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(hidden)]
@@ -158,7 +156,7 @@ pub(crate) struct Secret {
 }
 
 impl Secret {
-    /// The same secret in every run, so that a schedule can be replayed.
+    /// The secret is the same in every run, so that a schedule can be replayed.
     #[cfg(tidegate_shuttle)]
     pub(crate) fn new(_hashing: Hashing) -> Self {
         Self::known()
@@ -192,7 +190,7 @@ impl Secret {
         }
     }
 
-    /// The salt of a scope for [`Secret::hash_with`], if hashing is fast.
+    /// The salt of a scope for [`Secret::hash_with`], with fast hashing.
     pub(crate) fn salt(&self, scope: Scope) -> Option<u64> {
         self.strong.is_none().then_some(scope.0 ^ self.salt)
     }
@@ -229,7 +227,7 @@ mod tests {
         assert_ne!(bucket(1), scope("b", Limit::token_bucket(Rate::per_second(1))));
     }
 
-    /// Two stores never agree on what collides.
+    /// Keys that collide in one store do not collide in another.
     #[test]
     fn every_store_hashes_with_its_own_secret() {
         let key = Key::new(scope("a", Limit::gcra(Rate::per_second(1))), b"user:1");

@@ -24,7 +24,7 @@
 //! | many keys in one call | [`Limiter::check_each`] |
 //! | wait instead of being denied | `Limiter::until_ready` (feature `tokio`) |
 //! | limit the operations in progress per key | [`Limiter::acquire`] |
-//! | protect a server from overload | [`ConcurrencyLimiter`] |
+//! | protect a server from overload | [`ConcurrencyLimiter`](concurrency::ConcurrencyLimiter) |
 //! | share limits between nodes | `SharedStore` and `SharedLimiter` (feature `redis`) |
 //! | read all limits from a file | `policy` (features `policy`, `watch`) |
 //! | change a limit at run time | [`Limiter::set_limit`] |
@@ -52,14 +52,19 @@ mod sync;
 pub mod verdict;
 
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use concurrency::ConcurrencyLimiter;
-pub use key::{Hashing, KeyBytes, ToKey};
+pub use key::{
+    Hashing,
+    to_key::{KeyBytes, ToKey},
+};
 #[doc(hidden)]
 pub use key::{Key, Scope};
 #[doc(hidden)]
 pub use limiter::admit::Listing;
 #[cfg(feature = "redis")]
-pub use limiter::shared::{Shared, SharedLimiter};
+#[doc(hidden)]
+pub use limiter::shared::Shared;
+#[cfg(feature = "redis")]
+pub use limiter::shared::SharedLimiter;
 #[cfg(feature = "tokio")]
 #[doc(hidden)]
 pub use limiter::wait::MAX_WAITING;
@@ -68,7 +73,6 @@ pub use limiter::{
     builder::{BuildError, LimiterBuilder},
     permit::{Admission, Permit},
 };
-pub use store::memory::MemoryStats;
 pub use tidegate_core::algorithm::inflight::InFlight;
 #[doc(hidden)]
 pub use tidegate_core::client;
@@ -78,7 +82,7 @@ pub use tidegate_core::{
 };
 pub use verdict::Verdict;
 
-/// The example of the readme is compiled and run with those of the documentation.
+/// Compiles and runs the example of the README with the documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -5,8 +5,8 @@
 //!              limits.rs            backend.rs           verdict/fold.rs
 //! ```
 //!
-//! One [`Engine`] has every verb. [`Limiter`] over memory runs it without waiting, over a shared store it
-//! awaits the store.
+//! One [`Engine`] has every verb. A [`Limiter`] over memory runs it without waiting; a limiter over
+//! a shared store awaits the store.
 
 pub(crate) mod admit;
 mod backend;
@@ -95,7 +95,8 @@ impl<S: Backend> Engine<S> {
         Ok(self.decide(Keys::Same(key), op, fold).await?.verdict())
     }
 
-    /// With a key for each limit, kept together by a tag if there is one.
+    /// Like [`Engine::charge`], with one key for each limit, and an optional tag that keeps the
+    /// keys in one slot.
     async fn charge_together<K: AsRef<[u8]>>(
         &self,
         keys: &[K],
@@ -108,7 +109,7 @@ impl<S: Backend> Engine<S> {
         Ok(self.decide(keys, Op::Take(1), fold).await?.verdict())
     }
 
-    /// With the parts of the verdict.
+    /// Like [`Engine::charge`], with the parts of the verdict.
     async fn details(&self, key: &[u8], op: Op) -> Result<(Box<Details>, Timestamp), S::Error> {
         let limits = self.limits.load();
         let fold = Fold::listing(self.clock.now(), limits.len());
@@ -143,7 +144,7 @@ impl<S: Backend> Engine<S> {
         Ok(())
     }
 
-    /// Returns units, and wakes the requests that wait for them.
+    /// Returns units, and wakes the waiters of the key.
     async fn give_back(&self, key: &[u8], op: Op) -> Result<Verdict, S::Error> {
         let verdict = self.charge(key, op).await?;
         self.freed(key);
@@ -158,7 +159,7 @@ impl<S: Backend> Engine<S> {
         Ok(())
     }
 
-    /// Units of `key` are back: the requests that wait for them ask again.
+    /// Wakes the waiters of `key`, because units were returned.
     fn freed(&self, key: &[u8]) {
         #[cfg(feature = "tokio")]
         self.queues.freed(key);

@@ -39,6 +39,8 @@ use crate::clock::Clock;
 #[doc(hidden)]
 pub use self::decide::acquire::Granted;
 #[doc(hidden)]
+pub use self::decide::control::local_override::{LocalOverride, LocalOverrides, LocallyDecided};
+#[doc(hidden)]
 pub use self::decide::control::{
     ControlError, Controls, MAX_CONTROLS, MAX_OVERRIDE, OtherNumbers, Overruling, Switch,
 };
@@ -50,20 +52,17 @@ pub use self::decide::http::HttpOptions;
 #[doc(hidden)]
 pub use self::decide::inline::InlineLimit;
 #[doc(hidden)]
-pub use self::decide::leases::{InvalidLeases, Leases};
-pub use self::decide::limiter::{CheckError, PolicyLimiter};
-#[doc(hidden)]
-pub use self::decide::local_override::{LocalOverride, LocalOverrides, LocallyDecided};
-#[doc(hidden)]
-#[doc(hidden)]
-pub use self::decide::reservations::{InvalidReservations, Reservations};
-#[doc(hidden)]
 pub use self::decide::settle::SettleStats;
 pub use self::decide::settle::{RequestOutcome, Settled, Settlement};
 #[doc(hidden)]
-pub use self::decide::shadow::{Agreement, Variant};
+pub use self::decide::stats::shadow::{Agreement, Variant};
 #[doc(hidden)]
 pub use self::decide::stats::{LimitStats, MAX_DOMAINS, MAX_NAMES, OVERFLOW};
+#[doc(hidden)]
+pub use self::decide::token::leases::{InvalidLeases, Leases};
+#[doc(hidden)]
+pub use self::decide::token::reservations::{InvalidReservations, Reservations};
+pub use self::decide::{check_error::CheckError, limiter::PolicyLimiter};
 #[doc(hidden)]
 pub use self::document::nearest::nearest;
 #[doc(hidden)]
@@ -87,12 +86,14 @@ pub(crate) use self::matching::level::RuleId;
 #[doc(hidden)]
 pub use self::matching::resolve::Match;
 #[doc(hidden)]
-pub use self::model::allowance::{Allowance, CalendarQuota, in_words, length_in_words};
+pub use self::model::allowance::{Allowance, CalendarQuota};
 #[doc(hidden)]
 pub use self::model::calendar::{Calendar, CalendarUnit, Period, UnknownZone, Weekday};
 #[doc(hidden)]
 pub use self::model::descriptor::RequestLimit;
 pub use self::model::descriptor::{Descriptor, Entry, Hits, MAX_DESCRIPTORS, Request};
+#[doc(hidden)]
+pub use self::model::in_words::{in_words, length_in_words};
 #[doc(hidden)]
 pub use self::model::leaf::{Leaf, LeafValue, Step, leaves};
 #[doc(hidden)]
@@ -200,8 +201,18 @@ impl Policy {
                 )
             })
         };
+        let chosen_by_envoy = |limit: &PolicyLimit| {
+            limit.sheds().then(|| {
+                format!(
+                    "note: {:?} denies with status 503: Envoy's rate limit service answers OVER_LIMIT, \
+                     and Envoy sends the status of its `rate_limited_status`, 429 unless set",
+                    limit.id()
+                )
+            })
+        };
         let mut notes: Vec<String> = self.limits().filter_map(unreleased).collect();
         notes.extend(self.limits().filter_map(unsettled));
+        notes.extend(self.limits().filter_map(chosen_by_envoy));
         notes.extend(self.domains().filter(|it| !it.protections().is_empty()).map(|domain| {
             format!(
                 "note: `protect` of {:?} is applied by the tower layer and the gateway; the other \
@@ -229,7 +240,7 @@ impl Policy {
         self.domains.get(name).map(Arc::clone)
     }
 
-    /// This policy with the counters that `old` has for the same limits, and with its concurrency limiters.
+    /// This policy with the counters and concurrency limiters that `old` has for the same limits.
     fn continuing(mut self, old: &Self) -> Self {
         let counted: HashMap<&str, &PolicyLimit> =
             old.limits().map(|limit| (limit.id(), limit)).collect();

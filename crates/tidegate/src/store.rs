@@ -1,4 +1,19 @@
 //! Stores keep the state of limits and decide charges on it.
+//!
+//! ```
+//! use tidegate::{Limit, Limiter, Rate};
+//!
+//! // In this process, which is the default.
+//! let limiter = Limiter::new(Limit::token_bucket(Rate::per_second(10)).build()?);
+//! assert!(limiter.check("user:17").is_allowed());
+//! # Ok::<(), tidegate::InvalidLimit>(())
+//! ```
+//!
+//! | module | state |
+//! |---|---|
+//! | [`memory`] | in this process |
+//! | [`shared`] | in Redis, with the daemon's layers in front of it |
+//! | `redis` (feature `redis`) | in Redis, without layers |
 
 #[doc(hidden)]
 pub mod background;

@@ -34,6 +34,8 @@ pub use self::headers::Headers;
 #[cfg(feature = "http")]
 #[doc(hidden)]
 pub use self::headers::values::AdmissionFields;
+#[cfg(all(feature = "http", feature = "policy"))]
+pub(crate) use self::headers::values::KnownFields;
 #[cfg(feature = "http")]
 pub(crate) use self::headers::values::LimitFields;
 #[doc(hidden)]
@@ -45,15 +47,16 @@ pub use self::rounding::{whole_millis, whole_seconds};
 /// The answer to a request: whether it may go ahead, and the state of its limits.
 ///
 /// If a request meets several limits, the strictest decides: any denial denies the request, and the
-/// numbers are those of the limit that denies for longest, or else of the one with the fewest units left.
+/// numbers are those of the limit that denies for longest, or else of the one with the fewest units
+/// left.
 ///
-/// Checks that return a verdict without [parts](Verdict::parts) do so to stay free of allocation; `report`
-/// and every check of a policy list each limit.
+/// Most checks return a verdict without [parts](Verdict::parts), because listing them allocates;
+/// `report` and every check of a policy list each limit.
 #[derive(Clone, Debug)]
 pub struct Verdict {
     /// The decision of the strictest limit.
     folded: Decision,
-    /// When, by the clock that decided.
+    /// The instant of the verdict, by the clock of the store.
     at: Timestamp,
     source: DecisionSource,
     /// Number of the strictest limit.
@@ -63,11 +66,11 @@ pub struct Verdict {
     details: Option<Box<Details>>,
 }
 
-/// In place of the number of a limit: none counts.
+/// Stands for the number of a limit if no limit counts.
 const UNLIMITED: u16 = u16::MAX;
 
 impl Verdict {
-    /// Before any limit has decided.
+    /// The verdict before any limit has decided.
     pub(crate) const UNDECIDED: Self = Self {
         folded: decision(Outcome::Deny { retry_after: None }, 0),
         at: Timestamp::EPOCH,
@@ -90,7 +93,7 @@ impl Verdict {
         Self { folded: decision, at, denied, ..Self::UNDECIDED }
     }
 
-    /// The same, decided by this source.
+    /// The same verdict, with the source of its decisions.
     pub(crate) fn decided_by(self, source: DecisionSource) -> Self {
         Self { source: self.source.max(source), ..self }
     }
@@ -107,8 +110,8 @@ impl Verdict {
         !self.folded.is_allowed()
     }
 
-    /// True if the request is denied to protect the server, and by no quota of the client: by limits with
-    /// `status: 503`, or because the store is unavailable and the policy says `on_store_failure: deny`.
+    /// True if the request is denied to protect the server and not by a quota of the client: by
+    /// limits with `status: 503`, or by `on_store_failure: deny` while the store is unavailable.
     /// HTTP replies with 503 instead of 429.
     pub fn is_unavailable(&self) -> bool {
         let fails_closed = self.source == DecisionSource::Fallback(OnStoreFailure::Deny);
@@ -154,8 +157,8 @@ impl Verdict {
         self.folded.delay().into()
     }
 
-    /// The verdict on a request that cannot wait for its [delay](Verdict::delay): denied, until the delay
-    /// has passed. Its units are still taken.
+    /// The verdict for a request that cannot wait for its [delay](Verdict::delay): a denial with
+    /// the delay as wait. The units of the request stay taken.
     #[must_use]
     #[doc(hidden)]
     pub fn without_waiting(mut self) -> Self {
@@ -201,7 +204,7 @@ impl Verdict {
     }
 }
 
-/// Two verdicts are equal if they tell a caller the same.
+/// Two verdicts are equal if a caller cannot distinguish them.
 impl PartialEq for Verdict {
     fn eq(&self, other: &Self) -> bool {
         (self.folded, self.binding, self.denied) == (other.folded, other.binding, other.denied)
@@ -210,7 +213,7 @@ impl PartialEq for Verdict {
 
 impl Eq for Verdict {}
 
-/// A delay as a denial.
+/// Turns a delay into a denial.
 const fn refused_to_wait(decision: Decision) -> Decision {
     match decision.outcome {
         Outcome::Delay(delay) => {

@@ -1,4 +1,4 @@
-//! The front door, as a user walks through it.
+//! The limiter, as a program uses it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
@@ -234,7 +234,7 @@ fn explain_tells_what_the_state_means() {
 }
 
 #[test]
-fn what_cannot_be_built_says_why() {
+fn a_limiter_that_cannot_be_built_gives_the_reason() {
     let error = |builder: tidegate::LimiterBuilder| builder.build().unwrap_err().to_string();
     let limit = bucket(Rate::per_second(1), 1);
     assert_eq!(error(Limiter::builder()), "a limiter needs at least one limit");

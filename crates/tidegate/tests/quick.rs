@@ -28,8 +28,8 @@ fn limiter(limit: Limit) -> Limiter {
 
 /// Both answers, as far as a few milliseconds between them do not matter.
 fn assert_alike(quick: &Verdict, full: &Verdict, context: &str) {
-    let told = |v: &Verdict| (v.is_allowed(), v.limit(), v.remaining(), v.is_never());
-    assert_eq!(told(quick), told(full), "{context}");
+    let answer = |v: &Verdict| (v.is_allowed(), v.limit(), v.remaining(), v.is_never());
+    assert_eq!(answer(quick), answer(full), "{context}");
     let micros = |v: &Verdict| {
         let waits = [v.reset_after(), v.delay(), v.retry_after().unwrap_or_default()];
         waits.map(|wait| wait.as_micros())

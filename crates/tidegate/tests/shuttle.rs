@@ -174,7 +174,7 @@ fn nearly_full(limit: Limit, keys: u64) -> (Arc<Town>, u64) {
     (0..TRIES).find_map(|_| town()).unwrap()
 }
 
-/// Growing moves everybody while others decide; nothing is lost.
+/// Growing moves all keys while other threads decide; no key is lost.
 #[test]
 fn a_shard_that_grows_under_decisions_loses_nothing() {
     for (limit, keys) in [(bucket(2), 26), (window(2), 33)] {

@@ -78,7 +78,7 @@ fn a_revision_names_names_and_texts() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn unreadable_files_are_named() {
     let folder = Folder::new("unreadable");
     let error = source(&folder.0).load().unwrap_err();
     assert!(matches!(error, SourceError::NoFiles { .. }), "{error}");

@@ -49,7 +49,7 @@ impl<'a, T> Crowd<'a, T> {
         assert!(self.waiters[number].take().is_some(), "{number} waits no more");
     }
 
-    /// Polls until nobody is woken any more: who was served, in order.
+    /// Polls until no waiter is woken any more; returns the served waiters, in order.
     fn served(&mut self) -> Vec<(usize, T)> {
         let mut served = Vec::new();
         while let Some(number) = self.woken.iter().rposition(|flag| flag.0.load(Ordering::SeqCst)) {
@@ -100,7 +100,7 @@ fn one_place() -> (Limiter, Permit) {
 }
 
 /// No queue and no count is left behind.
-fn nobody_waits(limiter: &Limiter) -> bool {
+fn no_caller_waits(limiter: &Limiter) -> bool {
     format!("{limiter:?}").contains("Waiting { queues: {}, count: 0 }")
 }
 
@@ -109,15 +109,15 @@ const TICK: Span = Span::from_micros(1);
 const ALMOST_A_SECOND: Span = Span::from_micros(999_999);
 
 #[test]
-fn what_is_free_is_taken_at_once() {
+fn free_units_are_taken_at_once() {
     let (limiter, _) = limiter(bucket(Rate::per_second(1), 3));
     let mut crowd = Crowd::new();
     assert_eq!(crowd.join(limiter.until_ready("k")).unwrap().remaining(), 2);
     assert_eq!(crowd.join(limiter.until_ready_cost("k", 2)).unwrap().remaining(), 0);
     assert!(crowd.join(limiter.until_ready("k")).is_none());
-    assert!(!nobody_waits(&limiter));
+    assert!(!no_caller_waits(&limiter));
     drop(crowd);
-    assert!(nobody_waits(&limiter));
+    assert!(no_caller_waits(&limiter));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn waiters_are_served_in_the_order_they_came() {
         clock.advance(TICK);
         assert_eq!(crowd.who(), [next]);
     }
-    assert!(nobody_waits(&limiter));
+    assert!(no_caller_waits(&limiter));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn a_waiter_that_gives_up_spends_nothing_and_the_next_moves_up() {
             clock.advance(TICK);
             assert_eq!(crowd.who(), [next], "{cancelled} gave up");
         }
-        assert!(nobody_waits(&limiter));
+        assert!(no_caller_waits(&limiter));
     }
 }
 
@@ -219,7 +219,7 @@ fn a_wake_up_is_not_lost_with_the_one_it_was_for() {
     drop(permit);
     crowd.cancel(0);
     assert_eq!(crowd.who(), [1]);
-    assert!(nobody_waits(&limiter));
+    assert!(no_caller_waits(&limiter));
 }
 
 #[test]
@@ -232,10 +232,10 @@ fn the_last_to_give_up_takes_the_queue_away() {
     }
     for number in [1, 0, 3] {
         crowd.cancel(number);
-        assert!(!nobody_waits(&limiter));
+        assert!(!no_caller_waits(&limiter));
     }
     crowd.cancel(2);
-    assert!(nobody_waits(&limiter));
+    assert!(no_caller_waits(&limiter));
     clock.advance(SECOND);
     assert_eq!(limiter.peek("k", 1).remaining(), 1);
 }
@@ -244,7 +244,7 @@ fn the_last_to_give_up_takes_the_queue_away() {
 fn a_future_that_was_never_polled_does_not_queue() {
     let (limiter, _) = spent();
     let future = limiter.until_ready("k");
-    assert!(nobody_waits(&limiter));
+    assert!(no_caller_waits(&limiter));
     drop(future);
 }
 
@@ -263,7 +263,7 @@ fn keys_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn what_no_wait_helps_is_answered_at_once() {
+fn a_cost_that_never_fits_is_denied_at_once() {
     let (limiter, clock) = limiter(bucket(Rate::per_second(1), 3));
     let mut crowd = Crowd::new();
     assert!(crowd.join(limiter.until_ready_cost("k", 4)).unwrap().is_never());
@@ -285,13 +285,13 @@ fn a_waiter_that_can_no_longer_be_served_is_told() {
         assert!(crowd.join(limiter.until_ready_cost("k", 3)).is_none());
     }
     limiter.set_limit("default", bucket(Rate::per_second(1), 2)).unwrap();
-    let told = crowd.served();
-    assert_eq!(told.len(), 2);
-    assert!(told.iter().all(|(_, verdict)| verdict.is_never()));
+    let reply = crowd.served();
+    assert_eq!(reply.len(), 2);
+    assert!(reply.iter().all(|(_, verdict)| verdict.is_never()));
 }
 
 #[test]
-fn whoever_does_not_wait_is_not_held_back() {
+fn a_caller_that_does_not_wait_is_not_delayed() {
     let (limiter, clock) = spent();
     let mut crowd = Crowd::new();
     assert!(crowd.join(limiter.until_ready("k")).is_none());
@@ -317,7 +317,7 @@ fn a_dropped_permit_wakes_the_first_who_waits_for_a_place() {
         assert!(admission.is_granted());
         drop(admission);
     }
-    assert!(nobody_waits(&limiter));
+    assert!(no_caller_waits(&limiter));
     assert_eq!(limiter.peek("k", 1).remaining(), 1);
 }
 
@@ -431,7 +431,7 @@ fn the_delay_of_a_leaky_bucket_has_passed_on_return() {
         assert_eq!(served.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [next]);
         assert!(served[0].1.is_allowed());
     }
-    assert!(nobody_waits(&limiter));
+    assert!(no_caller_waits(&limiter));
 }
 
 /// Giving it back would let a newcomer start together with one who was told that instant before.
@@ -494,7 +494,7 @@ fn a_thousand_waiters_are_served_exactly_at_the_rate() {
         assert_eq!(crowd.who(), [number]);
     }
     assert!(crowd.polls <= 5 * WAITERS, "{} polls", crowd.polls);
-    assert!(nobody_waits(&limiter));
+    assert!(no_caller_waits(&limiter));
 }
 
 #[test]
@@ -514,7 +514,7 @@ fn no_more_than_so_many_wait() {
     clock.advance(SECOND);
     assert_eq!(crowd.who(), [2, 1]);
     drop(crowd);
-    assert!(nobody_waits(&limiter));
+    assert!(no_caller_waits(&limiter));
 }
 
 /// Works with tokio's own combinators; the paused timer jumps, the limiter's clock stands.
@@ -523,7 +523,7 @@ async fn a_timeout_around_it_cancels_the_wait() {
     let (limiter, clock) = spent();
     let patience = Duration::from_secs(5);
     assert!(tokio::time::timeout(patience, limiter.until_ready("k")).await.is_err());
-    assert!(nobody_waits(&limiter));
+    assert!(no_caller_waits(&limiter));
     clock.advance(SECOND);
     let verdict = tokio::time::timeout(patience, limiter.until_ready("k")).await.unwrap();
     assert!(verdict.is_allowed());
@@ -536,14 +536,14 @@ async fn waiting_can_be_spawned_and_moved_between_threads() {
         let limiter = limiter.clone();
         async move { limiter.until_ready(String::from("k")).await }
     });
-    while nobody_waits(&limiter) {
+    while no_caller_waits(&limiter) {
         tokio::task::yield_now().await;
     }
     std::thread::spawn(move || clock.advance(SECOND)).join().unwrap();
     assert!(waiting.await.unwrap().is_allowed());
 }
 
-/// On the real clock: never faster than the limit allows, and nobody is forgotten.
+/// On the real clock: never faster than the limit allows, and every waiter is served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn on_the_real_clock_nobody_is_early() {
     const TASKS: u64 = 64;
@@ -573,7 +573,7 @@ async fn on_the_real_clock_nobody_is_early() {
     let least = Span::from_micros((TASKS / KEYS * EACH - 1) * 500);
     let passed = system.now().since(start);
     assert!(passed >= least, "{passed} for what takes {least}");
-    assert!(nobody_waits(&limiter));
+    assert!(no_caller_waits(&limiter));
 }
 
 /// Places handed over between threads as fast as they go, some waiters giving up: one lost wake-up
@@ -617,14 +617,14 @@ async fn places_change_hands_between_threads_without_a_lost_wake_up() {
         tokio::time::timeout(Duration::from_secs(60), task).await.expect("woken").unwrap();
     }
     assert!(granted.load(Ordering::SeqCst) >= TASKS * EACH * 4 / 5);
-    assert!(nobody_waits(&limiter));
+    assert!(no_caller_waits(&limiter));
     assert_eq!(limiter.peek("k", 1).remaining(), 2);
 }
 
 /// One thread gives a place back just while another asks for it, at ever other moments: the waiter
 /// either got it or was woken.
 #[test]
-fn what_is_freed_while_a_waiter_asks_is_not_missed() {
+fn units_freed_while_a_waiter_checks_are_not_missed() {
     const ROUNDS: usize = 30_000;
     let (limiter, permit) = one_place();
     drop(permit);
@@ -660,7 +660,7 @@ fn what_is_freed_while_a_waiter_asks_is_not_missed() {
         }
     });
     assert_eq!(missed, [], "rounds without a wake-up");
-    assert!(nobody_waits(&limiter));
+    assert!(no_caller_waits(&limiter));
 }
 
 /// The answers of waiting are those of asking.

@@ -229,7 +229,7 @@ fn a_mistake_keeps_the_policy_and_is_told_once() {
     replace(&file, &text("a", 2, 0).replace("5/s", "often"));
     replace(&file, &text("a", 1, 0));
     assert_eq!(version(&station.next().unwrap().policy, "a"), Some(1));
-    // Whoever asks is answered, though nothing has changed.
+    // A requested reload is reported although nothing has changed.
     station.watch.reload_now();
     assert_eq!(version(&station.next().unwrap().policy, "a"), Some(1));
     assert!(station.handed.try_recv().is_err());
@@ -411,7 +411,7 @@ fn a_file_that_cannot_be_read_is_named() {
     assert_eq!(version(&station.in_force.load(), "a"), Some(1));
     fs::remove_dir(folder.join("b.yaml")).unwrap();
     assert!(station.next().is_ok());
-    // Nobody writes to the pipe: who opened it would wait for ever.
+    // No process writes to the pipe, so opening it would block forever.
     let made = Command::new("mkfifo").arg(folder.join("c.yaml")).status().unwrap();
     assert!(made.success());
     let said = station.refusal();
@@ -419,7 +419,7 @@ fn a_file_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn what_changed_before_the_watch_began_is_handed_on() {
+fn a_change_before_the_watch_began_is_reported() {
     let _turn = turn();
     let folder = Folder::new();
     let file = folder.join("a.yaml");

@@ -75,12 +75,22 @@ impl Answers {
         if self.x_rate_limit { Wanted::Everything } else { Wanted::RateLimit }
     }
 
+    /// The header fields of an admission.
+    pub(crate) fn fields_of_admission(&self, verdict: &Verdict) -> Fields {
+        match verdict.admission_fields() {
+            Some(fields) if !self.x_rate_limit => Fields::RateLimit(fields),
+            _ => self.fields(verdict),
+        }
+    }
+
     /// The header fields of a verdict.
     pub(crate) fn fields(&self, verdict: &Verdict) -> Fields {
         let headers = verdict.headers();
         let headers = if self.x_rate_limit { headers.with_x_rate_limit() } else { headers };
         let pair = |(name, value): (&'static str, String)| {
-            // Quoted names and numbers are valid in a header.
+            // Quoted names and numbers are valid in a header. Without spare room, a text becomes a value
+            // without another allocation.
+            let value = value.into_boxed_str().into_boxed_bytes();
             let value = HeaderValue::from_maybe_shared(Bytes::from(value)).ok()?;
             Some((HeaderName::from_static(name), value))
         };
@@ -93,7 +103,7 @@ impl Answers {
         head: &Parts,
         rejection: &Rejection,
     ) -> Response<ResponseBody<B>> {
-        if is_grpc(head) {
+        if is_grpc(&head.headers) {
             return self.reject_call(head, rejection);
         }
         let problem = rejection.problem();

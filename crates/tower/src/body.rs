@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tidegate::concurrency::{Outcome, Permit};
@@ -28,8 +29,9 @@ pin_project! {
     #[project = ProjectedKind]
     enum Kind<B> {
         Plain { #[pin] body: B },
-        Held { #[pin] body: B, held: Held },
-        Text { text: Option<Bytes> },
+        // Boxed, because few responses hold anything and every response is moved a few times.
+        Held { #[pin] body: B, held: Option<Box<Held>> },
+        Text { text: Option<Box<Bytes>> },
     }
 }
 
@@ -47,22 +49,30 @@ impl Held {
         self.permit.is_none() && self.lease.is_none() && self.settling.is_none()
     }
 
-    fn release(&mut self) {
-        *self = Self::default();
+    /// Reports what the trailers tell.
+    fn see_trailers(&mut self, trailers: &HeaderMap) {
+        if let Some(permit) = &mut self.permit {
+            // Ignored if the head told the outcome.
+            permit.report(outcome::of_grpc(trailers).unwrap_or(Outcome::Ignored));
+        }
+        if let Some(settling) = &mut self.settling {
+            settling.at_end(trailers);
+        }
     }
 }
 
 impl<B> ResponseBody<B> {
+    #[inline]
     pub(crate) const fn plain(body: B) -> Self {
         Self { kind: Kind::Plain { body } }
     }
 
-    pub(crate) const fn held(body: B, held: Held) -> Self {
-        Self { kind: Kind::Held { body, held } }
+    pub(crate) const fn held(body: B, held: Box<Held>) -> Self {
+        Self { kind: Kind::Held { body, held: Some(held) } }
     }
 
     pub(crate) fn text(text: Bytes) -> Self {
-        Self { kind: Kind::Text { text: (!text.is_empty()).then_some(text) } }
+        Self { kind: Kind::Text { text: (!text.is_empty()).then(|| Box::new(text)) } }
     }
 }
 
@@ -78,27 +88,21 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
             ProjectedKind::Plain { body } => body.poll_frame(context),
             ProjectedKind::Held { mut body, held } => {
                 let frame = ready!(body.as_mut().poll_frame(context));
-                if let (Some(Ok(frame)), Some(permit)) = (&frame, &mut held.permit)
+                if let (Some(Ok(frame)), Some(held)) = (&frame, held.as_mut())
                     && let Some(trailers) = frame.trailers_ref()
                 {
-                    // Ignored if the head told the outcome.
-                    permit.report(outcome::of_grpc(trailers).unwrap_or(Outcome::Ignored));
-                }
-                if let (Some(Ok(frame)), Some(settling)) = (&frame, &held.settling)
-                    && let Some(trailers) = frame.trailers_ref()
-                {
-                    settling.at_end(trailers);
+                    held.see_trailers(trailers);
                 }
                 let is_last = match &frame {
                     Some(Ok(frame)) => frame.is_trailers() || body.is_end_stream(),
                     Some(Err(_)) | None => true,
                 };
                 if is_last {
-                    held.release();
+                    *held = None;
                 }
                 Poll::Ready(frame)
             }
-            ProjectedKind::Text { text } => Poll::Ready(text.take().map(|it| Ok(Frame::data(it)))),
+            ProjectedKind::Text { text } => Poll::Ready(text.take().map(|it| Ok(Frame::data(*it)))),
         }
     }
 

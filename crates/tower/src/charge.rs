@@ -44,8 +44,19 @@ impl Settings {
         }
     }
 
-    /// What follows from a decision.
+    /// Whether a request is admitted, does not wait and meets no concurrency limiter. The observer is told.
     #[inline]
+    pub(crate) fn starts_at_once(&self, answer: &Answer) -> bool {
+        let is_protected = self.concurrency.is_some() || answer.guard.is_some();
+        let starts =
+            answer.is_admission() && !is_protected && self.delay_of(answer) == Duration::ZERO;
+        if let (true, Some(verdict)) = (starts, &answer.verdict) {
+            self.tell(&Event::Admitted(verdict));
+        }
+        starts
+    }
+
+    /// What follows from a decision.
     pub(crate) fn judge(&self, decided: Decided) -> Result<Answer, Rejection> {
         match decided {
             Ok(answer) if answer.is_admission() => {
@@ -72,11 +83,11 @@ impl Settings {
             }
             Ok(undecided) => Ok(undecided),
             Err(Refusal::Shed(shed)) => Err(self.shed(shed)),
-            Err(Refusal::Failed(error)) => {
+            Err(Refusal::Failed(error, guard)) => {
                 self.tell(&Event::Failed(&error));
                 let is_outage = matches!(*error, CheckError::Store(_)) && self.admits_on_failure;
                 match is_outage || self.is_shadow {
-                    true => Ok(Answer::default()),
+                    true => Ok(Answer { guard, ..Answer::default() }),
                     false => Err(Rejection::Failed(*error)),
                 }
             }
@@ -98,7 +109,7 @@ impl Settings {
         match (admitted.fields.take(), &admitted.verdict) {
             (Some(fields), _) => Fields::RateLimit(fields),
             (None, Some(verdict)) if self.answers.is_on_success() && !self.is_shadow => {
-                self.answers.fields(verdict)
+                self.answers.fields_of_admission(verdict)
             }
             _ => Fields::None,
         }

@@ -10,6 +10,7 @@ use http::request::Parts;
 use http::{Method, Response, StatusCode};
 use http_body::Body;
 use pin_project_lite::pin_project;
+use tidegate::Permit as Place;
 use tidegate::concurrency::Permit;
 
 use crate::answer::Fields;
@@ -90,7 +91,8 @@ impl<F, R, E> fmt::Debug for ResponseFuture<F, R, E> {
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     fields: Fields,
-    held: Held,
+    /// `None` if the request holds nothing.
+    held: Option<Box<Held>>,
     hold: Hold,
     is_grpc: bool,
     /// The response has no body, whatever the inner service sends.
@@ -103,26 +105,19 @@ impl Pending {
     pub(crate) fn new(
         settings: &Settings,
         head: &mut Parts,
-        mut admitted: Answer,
+        admitted: &mut Answer,
         permit: Option<Permit>,
     ) -> Self {
-        let fields = settings.fields_of(&mut admitted);
-        let hold = settings.hold_of(&admitted);
-        let mut place = admitted.place;
-        let settling = place.as_mut().and_then(|place| place.take_settlement()).map(Settling::new);
-        if let Some(settling) = &settling {
-            settling.offer(&mut head.extensions);
-        }
-        let lease = place.filter(|place| place.holds_places()).map(|place| Lease::new(*place));
-        if let Some(lease) = &lease {
-            head.extensions.insert(lease.clone());
+        let fields = settings.fields_of(admitted);
+        if permit.is_none() && admitted.place.is_none() {
+            return Self { fields, ..Self::default() };
         }
         Self {
             fields,
-            is_grpc: permit.is_some() && is_grpc(head),
+            hold: settings.hold_of(admitted),
+            is_grpc: permit.is_some() && is_grpc(&head.headers),
             is_bodiless: head.method == Method::HEAD,
-            hold,
-            held: Held { permit, lease, settling },
+            held: Held::new(head, admitted.place.take(), permit),
         }
     }
 
@@ -132,30 +127,69 @@ impl Pending {
         mut self,
         mut response: Response<R>,
     ) -> Response<ResponseBody<R>> {
-        if let Some(settling) = &mut self.held.settling
+        if let Some(held) = &mut self.held
+            && let Some(settling) = &mut held.settling
             && !settling.at_head(&response)
         {
-            self.held.settling = None;
+            held.settling = None;
         }
         self.fields.merge_into(response.headers_mut());
-        if self.held.is_empty() {
-            return response.map(ResponseBody::plain);
+        match self.held {
+            None => response.map(ResponseBody::plain),
+            Some(held) => {
+                let has_body = !self.is_bodiless && has_body(&response);
+                held.pass_on(response, self.is_grpc, has_body && self.hold == Hold::Body)
+            }
         }
-        if let Some(permit) = &mut self.held.permit {
-            match outcome::of_head(&response, self.is_grpc) {
+    }
+}
+
+impl Held {
+    /// Puts what a handler may use into the extensions of the request.
+    fn new(
+        head: &mut Parts,
+        place: Option<Box<Place>>,
+        permit: Option<Permit>,
+    ) -> Option<Box<Self>> {
+        let mut place = place;
+        let settling = place.as_mut().and_then(|place| place.take_settlement()).map(Settling::new);
+        if let Some(settling) = &settling {
+            settling.offer(&mut head.extensions);
+        }
+        let lease = place.filter(|place| place.holds_places()).map(|place| Lease::new(*place));
+        if let Some(lease) = &lease {
+            head.extensions.insert(lease.clone());
+        }
+        let held = Self { permit, lease, settling };
+        (!held.is_empty()).then(|| Box::new(held))
+    }
+
+    /// Reports what the head tells, and stays with the body if that is to hold it.
+    fn pass_on<R: Body>(
+        mut self: Box<Self>,
+        response: Response<R>,
+        is_grpc: bool,
+        body_holds: bool,
+    ) -> Response<ResponseBody<R>> {
+        if let Some(permit) = &mut self.permit {
+            match outcome::of_head(&response, is_grpc) {
                 Some(outcome) => permit.report(outcome),
                 None => permit.stop_clock(),
             }
         }
-        let is_bodiless = self.is_bodiless
-            || response.body().is_end_stream()
-            || matches!(
-                response.status(),
-                StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
-            );
-        match is_bodiless || self.hold == Hold::Head {
-            true => response.map(ResponseBody::plain),
-            false => response.map(|body| ResponseBody::held(body, self.held)),
+        match body_holds && !self.is_empty() {
+            true => response.map(|body| ResponseBody::held(body, self)),
+            false => response.map(ResponseBody::plain),
         }
     }
+}
+
+/// Whether anything follows the head of a response.
+fn has_body<R: Body>(response: &Response<R>) -> bool {
+    let status = response.status();
+    let is_bodiless = matches!(
+        status,
+        StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+    );
+    !is_bodiless && !response.body().is_end_stream()
 }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderMap;
 use http::request::Parts;
 use tidegate::Permit;
 
@@ -86,9 +87,9 @@ fn grpc_timeout(value: &[u8]) -> Option<Duration> {
     })
 }
 
-/// Whether the request is a gRPC call.
-pub(crate) fn is_grpc(head: &Parts) -> bool {
-    let kind = head.headers.get(http::header::CONTENT_TYPE);
+/// Whether these are the headers of a gRPC call.
+pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
+    let kind = headers.get(http::header::CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
@@ -12,7 +13,7 @@ use crate::body::ResponseBody;
 use crate::charge::{Awaited, Charged};
 use crate::future::{Pending, ResponseFuture};
 use crate::layer::Settings;
-use crate::source::now_or_later;
+use crate::source::{Decided, now_or_later};
 use crate::waiting::{Start, serve};
 
 /// A service with limits; made by [`RateLimitLayer`](crate::RateLimitLayer).
@@ -47,14 +48,44 @@ where
         let settings = &self.settings;
         let (mut head, body) = request.into_parts();
         let cost = settings.cost_of(&head);
-        let decided = match settings.decide_now(&head, cost) {
+        let mut decided = settings.decide_now(&head, cost);
+        // What most requests take: admitted at once, without delay and without a concurrency limiter. The
+        // answer stays where it was written, because moving it costs as much as the decision.
+        if let Some(Ok(admitted)) = &mut decided
+            && settings.starts_at_once(admitted)
+        {
+            let pending = Pending::new(settings, &mut head, admitted, None);
+            let request = Request::from_parts(head, body);
+            return ResponseFuture::inner(self.inner.call(request), pending);
+        }
+        self.call_with_care(decided, cost, head, body)
+    }
+}
+
+impl<S> RateLimit<S> {
+    /// Serves a request that is delayed or denied, meets a concurrency limiter, or is not decided yet.
+    #[inline(never)]
+    fn call_with_care<B, R>(
+        &mut self,
+        decided: Option<Decided>,
+        cost: Option<u64>,
+        mut head: Parts,
+        body: B,
+    ) -> ResponseFuture<S::Future, R, S::Error>
+    where
+        S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+        S::Future: Send,
+        B: Send + 'static,
+        R: Body<Data = Bytes> + 'static,
+    {
+        let settings = &self.settings;
+        let decided = match decided {
             Some(decided) => decided,
             None => {
                 if let Err(rejection) = settings.shed_early(&head) {
                     return ResponseFuture::rejected(settings.reject(&head, &rejection));
                 }
                 let mut deciding = settings.source.decide(head, cost);
-                // Over memory it is ready.
                 match now_or_later(&mut deciding) {
                     Some((decided_head, decided)) => {
                         head = decided_head;
@@ -68,7 +99,7 @@ where
                 }
             }
         };
-        let admitted = match settings.judge(decided) {
+        let mut admitted = match settings.judge(decided) {
             Ok(admitted) => admitted,
             Err(rejection) => return ResponseFuture::rejected(settings.reject(&head, &rejection)),
         };
@@ -90,7 +121,7 @@ where
                 return self.wait(Start::Queued(Box::new(charged)), body);
             }
         }
-        let pending = Pending::new(settings, &mut head, admitted, permit);
+        let pending = Pending::new(settings, &mut head, &mut admitted, permit);
         ResponseFuture::inner(self.inner.call(Request::from_parts(head, body)), pending)
     }
 }

@@ -1,17 +1,18 @@
 //! Settles limits with `count`, `refund` or `actual` once the response is known.
 //!
-//! By the status and the headers at the head, by the trailers at the end of the body. The response never
-//! waits for it. A request that is dropped before its head gets all units back; a body that is dropped
-//! before its trailers leaves the reserved units taken.
+//! By the status and the headers at the head, by the trailers at the end of the body: also by the code of a gRPC
+//! call, if a limit has one in its list. The response never waits for it. A request that is dropped before its
+//! head gets all units back; a body that is dropped before its trailers leaves the reserved units taken.
 
 use std::fmt;
 use std::sync::Arc;
 
 use http::header::{HeaderMap, HeaderValue};
-use http::{Extensions, Response};
+use http::{Extensions, Response, StatusCode};
 use tidegate::policy::{ActualSource, RequestOutcome, Settlement};
 
 use crate::charge::in_background;
+use crate::request::is_grpc;
 
 /// What a request has cost under limits with `actual: {application: true}`, in the extensions of its response.
 ///
@@ -52,6 +53,8 @@ impl ActualCost {
 pub(crate) struct Settling {
     settlement: Arc<Settlement>,
     has_head: bool,
+    /// What the head told, if nothing is settled before the code of a gRPC call is known.
+    awaited: Option<Costs>,
 }
 
 /// Costs by the names of limits.
@@ -59,7 +62,7 @@ type Costs = Vec<(Box<str>, u64)>;
 
 impl Settling {
     pub(crate) fn new(settlement: Settlement) -> Self {
-        Self { settlement: Arc::new(settlement), has_head: false }
+        Self { settlement: Arc::new(settlement), has_head: false, awaited: None }
     }
 
     /// Lets the handler settle the request itself.
@@ -76,16 +79,27 @@ impl Settling {
             ActualSource::Application => told.and_then(|told| told.under(name)),
             ActualSource::Trailer(_) => None,
         });
-        settle(&self.settlement, Some(response.status().as_u16()), costs);
+        let status = Status::of(response);
+        if status.code == Code::Follows && self.settlement.reads_grpc_codes() {
+            self.awaited = Some(costs);
+            return true;
+        }
+        settle(&self.settlement, Some(status), costs);
         self.settlement.sources().any(|(_, source)| matches!(source, ActualSource::Trailer(_)))
     }
 
     /// Settles what the trailers of the response tell.
-    pub(crate) fn at_end(&self, trailers: &HeaderMap) {
-        let costs = self.costs(|_, source| match source {
+    pub(crate) fn at_end(&mut self, trailers: &HeaderMap) {
+        let mut costs = self.costs(|_, source| match source {
             ActualSource::Trailer(trailer) => units(trailers, trailer),
             ActualSource::Header(_) | ActualSource::Application => None,
         });
+        if let Some(told) = self.awaited.take() {
+            costs.extend(told);
+            // Without a code, limits with lists are not settled.
+            let status = grpc_code(trailers).map(Status::of_call);
+            return settle(&self.settlement, status, costs);
+        }
         if !costs.is_empty() {
             settle(&self.settlement, None, costs);
         }
@@ -119,11 +133,59 @@ pub(crate) fn cancel(settlement: Arc<Settlement>) {
     }));
 }
 
-fn settle(settlement: &Arc<Settlement>, status: Option<u16>, costs: Costs) {
+/// The status of a response, and the code of the gRPC call that it is the response to.
+#[derive(Clone, Copy)]
+struct Status {
+    http: StatusCode,
+    code: Code,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Code {
+    /// It is no gRPC call.
+    None,
+    Known(u16),
+    Follows,
+}
+
+impl Status {
+    fn of<B>(response: &Response<B>) -> Self {
+        let (http, headers) = (response.status(), response.headers());
+        let is_call = http == StatusCode::OK && is_grpc(headers);
+        let code = match (is_call, grpc_code(headers)) {
+            (false, _) => Code::None,
+            (true, Some(code)) => Code::Known(code),
+            (true, None) => Code::Follows,
+        };
+        Self { http, code }
+    }
+
+    const fn of_call(code: u16) -> Self {
+        Self { http: StatusCode::OK, code: Code::Known(code) }
+    }
+
+    fn outcome(self) -> RequestOutcome<'static> {
+        let outcome = RequestOutcome::status(self.http.as_u16());
+        match self.code {
+            Code::Known(code) => outcome.grpc_code(code),
+            Code::None | Code::Follows => outcome,
+        }
+    }
+}
+
+/// `grpc-status`. A value that is no number is UNKNOWN, as gRPC clients read it.
+fn grpc_code(headers: &HeaderMap) -> Option<u16> {
+    const UNKNOWN: u16 = 2;
+    let value = headers.get("grpc-status")?.as_bytes();
+    let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+    Some(number.filter(|code| *code <= 16).unwrap_or(UNKNOWN))
+}
+
+fn settle(settlement: &Arc<Settlement>, status: Option<Status>, costs: Costs) {
     let settlement = Arc::clone(settlement);
     in_background(Box::pin(async move {
         let costs: Vec<(&str, u64)> = costs.iter().map(|(name, units)| (&**name, *units)).collect();
-        let outcome = status.map_or_else(RequestOutcome::default, RequestOutcome::status);
+        let outcome = status.map_or_else(RequestOutcome::default, Status::outcome);
         let _ = settlement.settle(outcome.costs(&costs)).await;
     }));
 }

@@ -2,15 +2,16 @@
 
 use std::borrow::Cow;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use http::request::Parts;
 #[cfg(feature = "redis")]
 use tidegate::Shared;
 use tidegate::concurrency::{Shed, identity};
 use tidegate::policy::{AdmittedHttp, CheckError, Guard, HttpOptions, PolicyLimiter};
-use tidegate::store::Store;
+use tidegate::store::{Store, StoreError};
 use tidegate::verdict::AdmissionFields;
 use tidegate::{Limiter, Listing, Permit, Verdict};
 
@@ -51,7 +52,9 @@ impl Answer {
 pub(crate) enum Refusal {
     /// The concurrency limiter of a policy shed the request before the store was called.
     Shed(Shed),
-    Failed(Box<CheckError>),
+    /// With the concurrency limiter that a policy names for the request, which protects the servers also while
+    /// the limits are not decided.
+    Failed(Box<CheckError>, Option<Box<Guard>>),
 }
 
 /// What the header fields of admissions will contain.
@@ -148,7 +151,7 @@ impl<S: Store + 'static, I: Identify> Decide for ByLimit<Limiter<Shared<S>>, I> 
         let (limiter, key) = (self.limiter.clone(), self.key(&head).into_owned());
         Box::pin(async move {
             let decided = limiter.admit(key, cost.unwrap_or(1)).await;
-            let failed = |error| Refusal::Failed(Box::new(CheckError::Store(error)));
+            let failed = |error| Refusal::Failed(Box::new(CheckError::Store(error)), None);
             (head, decided.map(Answer::new).map_err(failed))
         })
     }
@@ -173,19 +176,25 @@ impl<S: Store + 'static> Decide for ByPolicy<S> {
         !self.limiter.store().is_local()
     }
 
+    fn decide_now(&self, head: &Parts, cost: Option<u64>, _: Wanted) -> Option<Decided> {
+        if self.is_remote() {
+            return None;
+        }
+        let options = HttpOptions { peer: peer(head), hits: cost };
+        let deciding = pin!(self.limiter.admit_http(&self.domain, head, options));
+        match deciding.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(admitted) => Some(decided(admitted)),
+            // Memory never waits.
+            Poll::Pending => Some(decided(Err(CheckError::Store(StoreError::Timeout)))),
+        }
+    }
+
     fn decide(&self, head: Parts, cost: Option<u64>) -> Boxed<(Parts, Decided)> {
         let (limiter, domain) = (self.limiter.clone(), Arc::clone(&self.domain));
         Box::pin(async move {
             let options = HttpOptions { peer: peer(&head), hits: cost };
-            let decided = match limiter.admit_http(&domain, &head, options).await {
-                Ok(AdmittedHttp::Decided { verdict, permit, guard }) => {
-                    let guard = guard.map(Box::new);
-                    Ok(Answer { guard, ..Answer::new((verdict, permit)) })
-                }
-                Ok(AdmittedHttp::Shed(shed)) => Err(Refusal::Shed(shed)),
-                Err(error) => Err(Refusal::Failed(Box::new(error))),
-            };
-            (head, decided)
+            let admitted = limiter.admit_http(&domain, &head, options).await;
+            (head, decided(admitted))
         })
     }
 
@@ -199,11 +208,25 @@ impl<S: Store + 'static> Decide for ByPolicy<S> {
     }
 }
 
+/// The answer of a policy.
+fn decided(admitted: Result<AdmittedHttp, CheckError>) -> Decided {
+    match admitted {
+        Ok(AdmittedHttp::Decided { verdict, permit, guard }) => {
+            let guard = guard.map(Box::new);
+            Ok(Answer { guard, ..Answer::new((verdict, permit)) })
+        }
+        Ok(AdmittedHttp::Shed(shed)) => Err(Refusal::Shed(shed)),
+        Ok(AdmittedHttp::Undecided { error, guard }) => {
+            Err(Refusal::Failed(Box::new(CheckError::Store(error)), guard.map(Box::new)))
+        }
+        Err(error) => Err(Refusal::Failed(Box::new(error), None)),
+    }
+}
+
 /// The value of a future that does not wait; otherwise a task has to poll it again.
 pub(crate) fn now_or_later<T>(future: &mut Boxed<T>) -> Option<T> {
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    match future.as_mut().poll(&mut context) {
-        std::task::Poll::Ready(value) => Some(value),
-        std::task::Poll::Pending => None,
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
     }
 }

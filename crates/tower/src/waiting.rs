@@ -51,8 +51,8 @@ where
         Ok(permit) => permit,
         Err(rejection) => return Ok(settings.reject(&charged.head, &rejection)),
     };
-    let (mut head, admitted) = charged.start();
-    let pending = Pending::new(&settings, &mut head, admitted, permit);
+    let (mut head, mut admitted) = charged.start();
+    let pending = Pending::new(&settings, &mut head, &mut admitted, permit);
     let response = service.call(Request::from_parts(head, body)).await?;
     Ok(pending.finish(response))
 }

@@ -1,4 +1,4 @@
-//! Compares the engine with the oracle for as long as one likes.
+//! Compares the engine with the oracle for a chosen time.
 //!
 //! ```text
 //! campaign [--decisions N] [--seed S] [--algorithm NAME] [--trace K]
@@ -6,7 +6,7 @@
 
 use std::process::ExitCode;
 
-use tidegate_tests::comparison::{Comparison, Mismatch, Tally};
+use tidegate_tests::comparison::{Comparison, Coverage, Mismatch};
 use tidegate_tests::subject::Subject;
 
 const PROGRESS_EVERY: u64 = 1_000_000;
@@ -15,7 +15,7 @@ struct Arguments {
     decisions: u64,
     seed: u64,
     subjects: Vec<Subject>,
-    /// Only this trace: a replay.
+    /// Replays only this trace.
     trace: Option<u64>,
 }
 
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     let mut table = Vec::new();
     for &subject in &arguments.subjects {
         match run(&arguments, subject) {
-            Ok(tally) => table.push((subject, tally)),
+            Ok(coverage) => table.push((subject, coverage)),
             Err(mismatch) => {
                 eprintln!("{mismatch}");
                 return ExitCode::FAILURE;
@@ -41,19 +41,19 @@ fn main() -> ExitCode {
         "{:<16}{:>14}{:>14}{:>14}{:>14}",
         "algorithm", "decisions", "waits", "nevers", "delays"
     );
-    for (subject, Tally { decisions, waits, nevers, delays }) in table {
+    for (subject, Coverage { decisions, waits, nevers, delays }) in table {
         println!("{subject:<16}{decisions:>14}{waits:>14}{nevers:>14}{delays:>14}");
     }
     println!("no mismatch, seed {}", arguments.seed);
     ExitCode::SUCCESS
 }
 
-fn run(arguments: &Arguments, subject: Subject) -> Result<Tally, Box<Mismatch>> {
+fn run(arguments: &Arguments, subject: Subject) -> Result<Coverage, Box<Mismatch>> {
     let comparison = Comparison { subject, seed: arguments.seed };
     if let Some(trace) = arguments.trace {
-        let mut tally = Tally::default();
-        comparison.run_trace(trace, &mut tally)?;
-        return Ok(tally);
+        let mut coverage = Coverage::default();
+        comparison.run_trace(trace, &mut coverage)?;
+        return Ok(coverage);
     }
     let mut next = PROGRESS_EVERY;
     comparison.run(arguments.decisions, |decisions| {

@@ -1,7 +1,6 @@
-//! Makes everything go wrong that the failure table has, on real servers under load, and prints what
-//! was measured beside what it should be.
-//!
-//! `cargo xtask chaos [--only F2] [--quick]`. Fails if something was off that no busy machine explains.
+//! Causes every failure of the failure table on real servers under load, and prints the measured
+//! values with their targets. `cargo xtask chaos [--only F2] [--quick]`. Fails if a target is
+//! missed that a busy machine does not explain.
 
 #[path = "chaos/page.rs"]
 mod page;
@@ -24,7 +23,7 @@ fn main() -> ExitCode {
     let mut page = Page::default();
     for case in &wish.cases {
         eprintln!("{}: {} …", case.id, case.outage);
-        // One that cannot be measured must not hide the others.
+        // A case that cannot be measured must not hide the others.
         match catch_unwind(AssertUnwindSafe(|| (case.run)(&wish.pace))) {
             Ok(figures) => page.add(case, &figures),
             Err(_) => page.fail(case),
@@ -43,7 +42,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is to be done.
+/// The options of the run.
 struct Wish {
     cases: Vec<&'static Case>,
     pace: Pace,
@@ -60,7 +59,7 @@ impl Wish {
                 "--write" => wish.file = arguments.next().map(PathBuf::from),
                 "--only" => {
                     let id = arguments.next().unwrap_or_default();
-                    // `F2` means `F2b` as well.
+                    // `F2` includes `F2b`.
                     let is_meant = |case: &&Case| {
                         case.id.trim_end_matches(char::is_alphabetic) == id || case.id == id
                     };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tidegate_tests::hostile::{Effort, Kind, Told, ask, attack, measure, table};
+use tidegate_tests::hostile::{Effort, Kind, NormalStats, ask, attack, measure, table};
 
 const USAGE: &str = "usage: hostile [--rounds N] [--seconds N] [--only KIND] [--write FILE]";
 
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The hostile client itself: its kind, three addresses, and milliseconds.
+/// Runs the hostile client: its kind, three addresses, and milliseconds.
 fn run_attack(words: &[String]) -> Option<()> {
     let (kind, words) = words.split_first()?;
     let (transports, length) = transports(words)?;
@@ -34,15 +34,15 @@ fn run_attack(words: &[String]) -> Option<()> {
     Some(())
 }
 
-/// The normal clients: three addresses, and milliseconds.
+/// Runs the normal clients: three addresses, and milliseconds.
 fn run_normal(words: &[String]) -> Option<()> {
     let (transports, length) = transports(words)?;
-    let Told { answered, failed, p99 } = ask(&transports, length);
+    let NormalStats { answered, failed, p99 } = ask(&transports, length);
     println!("{answered} {failed} {}", p99.as_micros());
     Some(())
 }
 
-/// The listeners for RESP, HTTP and gRPC, and how long to use them.
+/// The addresses for RESP, HTTP and gRPC, and the time to use them.
 fn transports(words: &[String]) -> Option<([SocketAddr; 3], Duration)> {
     let [resp, http, grpc, millis] = words else { return None };
     let [resp, http, grpc] = [resp, http, grpc].map(|transport| transport.parse().ok());

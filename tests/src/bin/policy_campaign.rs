@@ -1,5 +1,5 @@
-//! Feeds malformed policies to the loader, for as long as one likes: it must neither
-//! panic nor take long, and what it accepts must decide.
+//! Feeds malformed policies to the loader for a chosen time. The loader must not panic or take
+//! long, and an accepted policy must decide requests.
 //!
 //! ```text
 //! policy_campaign [--minutes N] [--seed S] FILE...
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_tests::mutation::{Mutator, try_policy};
 
-/// Longer than any text of this size may take, on a machine that does other things as well.
+/// Longer than a text of this size may take, also on a busy machine.
 const SLOW: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {

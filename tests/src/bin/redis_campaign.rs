@@ -1,4 +1,4 @@
-//! Compares a real Redis with the model for as long as one likes.
+//! Compares a real Redis with the model for a chosen time.
 //!
 //! ```text
 //! redis_campaign [--decisions N] [--seed S] [--algorithm NAME]

@@ -1,5 +1,5 @@
-//! One process among several that share limits. Tests start it, talk to it by its input and output,
-//! and kill it.
+//! One of several processes that share limits. Tests start it, control it by its input and output,
+//! and kill it. It prints `ready` once connected and waits for a line; it ends with its input.
 //!
 //! ```text
 //! redis_client WORK URL name=value…
@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// After an error, so that a store that is unavailable is not asked without pause.
+/// Pause after an error, so that an unavailable store is not called continuously.
 const PAUSE: Duration = Duration::from_millis(2);
 
 type Input = mpsc::UnboundedReceiver<String>;
@@ -51,7 +51,7 @@ async fn main() {
     }
 }
 
-/// Lines as they come, from a thread that may wait for them.
+/// Lines of the input, from a thread that may wait for them.
 fn input() -> Input {
     let (heard, input) = mpsc::unbounded_channel();
     thread::spawn(move || {
@@ -91,12 +91,12 @@ impl Client {
             .connect_timeout(Duration::from_secs(10))
             .settles_after(Duration::ZERO);
         let store = RedisStore::connect(config).await.expect("a server that is up");
-        // Named by its numbers, so that limits of one family do not share a state.
+        // The name contains the numbers, so that limits of one family do not share a state.
         let limiter = Limiter::builder().limit(limit, clients::limit(limit)).shared(store);
         limiter.expect("one limit")
     }
 
-    /// Asks so many times and says how many were admitted, and what each left.
+    /// Sends this many requests, and prints the number admitted and the units left after each.
     async fn tries(&self, input: &mut Input) {
         let limiter = self.limiter(self.text("limit")).await;
         println!("ready");
@@ -124,7 +124,7 @@ impl Client {
         }
     }
 
-    /// The classic race: reads the count, and adds to it if there is room.
+    /// The classic race: reads the count, and increments it if there is room.
     fn naive(&self) {
         let limit = self.number("limit");
         let (client, key) = (redis::Client::open(&*self.url).expect("an address"), "naive");
@@ -151,7 +151,7 @@ impl Client {
         println!("admitted {admitted}");
     }
 
-    /// Asks for so long, and tells each request with its times.
+    /// Sends requests for this long, and prints each with its times.
     async fn record(&self, input: &mut Input) {
         let limiter = self.limiter(self.text("limit")).await;
         println!("ready");
@@ -176,7 +176,7 @@ impl Client {
         }
     }
 
-    /// Takes under every limit without end, and tells each admission at once.
+    /// Takes units under every limit without end, and prints each admission at once.
     async fn load(&self, input: &mut Input) {
         let mut limiters = Vec::new();
         for limit in self.text("limits").split(',') {
@@ -210,7 +210,7 @@ impl Client {
         println!("failed {}", failed.load(Ordering::Relaxed));
     }
 
-    /// Takes places and keeps them, until told to give them back.
+    /// Takes places and holds them until a line asks to release them.
     async fn hold(&self, input: &mut Input) {
         let limiter = self.limiter(self.text("limit")).await;
         println!("ready");
@@ -240,7 +240,7 @@ impl Client {
                 other => panic!("{other} is nothing it can do"),
             }
         }
-        // Dying with its places is what the tests are about: nothing is given back.
+        // The tests need a process that dies with its places, so nothing is released.
         permits.into_iter().for_each(std::mem::forget);
     }
 }

@@ -1,4 +1,5 @@
-//! Asks envoyproxy/ratelimit and Tidegate the same, and lists where they differ.
+//! Sends the same requests to envoyproxy/ratelimit and Tidegate, and lists their differences.
+//! `cargo xtask differential` builds both and runs it.
 //!
 //! ```text
 //! rls_differential --envoyproxy PROGRAM --ours PROGRAM [--requests N] [--seed S] [--stage NAME]
@@ -10,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use tidegate_tests::rls_differential::{
-    Edition, Ledger, Moment, Program, Seam, Service, Stage, Traffic,
+    Differences, Edition, Moment, Program, Seam, Service, Stage, Traffic,
 };
 
 fn main() -> ExitCode {
     match Arguments::parse(std::env::args().skip(1)).and_then(|arguments| run(&arguments)) {
-        Ok(ledger) => {
-            println!("\n{ledger}");
-            if ledger.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        Ok(differences) => {
+            println!("\n{differences}");
+            if differences.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(problem) => {
             eprintln!("rls_differential: {problem}");
@@ -26,7 +27,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments) -> Result<Ledger, String> {
+fn run(arguments: &Arguments) -> Result<Differences, String> {
     let edition = edition(arguments)?;
     let stages: Vec<Stage> =
         Stage::ALL.into_iter().filter(|stage| stage.name.contains(&arguments.stage)).collect();
@@ -37,20 +38,21 @@ fn run(arguments: &Arguments) -> Result<Ledger, String> {
     let ours =
         [Program::OursInMemory(arguments.ours.clone()), Program::Ours(arguments.ours.clone())];
     let parts = u64::try_from(stages.len() * ours.len()).map_err(|error| error.to_string())?;
-    let mut ledger = Ledger::default();
+    let mut differences = Differences::default();
     for (program, store) in ours.iter().zip(["memory", "Redis"]) {
         for stage in &stages {
             let name = format!("{}, {store}", stage.name);
-            let before = ledger.compared();
+            let before = differences.compared();
             let mut pair = Pair::start(arguments, stage, edition, program)?;
-            pair.compare(&name, arguments.requests.div_ceil(parts), &mut ledger);
-            eprintln!("{name}: {} answers compared", ledger.compared() - before);
+            pair.compare(&name, arguments.requests.div_ceil(parts), &mut differences);
+            eprintln!("{name}: {} answers compared", differences.compared() - before);
         }
     }
-    Ok(ledger)
+    Ok(differences)
 }
 
-/// What the version of envoyproxy/ratelimit knows: it answers for a domain of a newer file, or has not read any.
+/// The features of this version of envoyproxy/ratelimit: whether it answers for a domain of a newer
+/// policy file.
 fn edition(arguments: &Arguments) -> Result<Edition, String> {
     let envoyproxy = Program::Envoyproxy(arguments.envoyproxy.clone());
     let mut envoyproxy =
@@ -66,7 +68,7 @@ fn edition(arguments: &Arguments) -> Result<Edition, String> {
     Ok(Edition::Settled)
 }
 
-/// Both, in the same environment.
+/// Both services, in the same environment.
 struct Pair {
     envoyproxy: Service,
     ours: Service,
@@ -88,7 +90,7 @@ impl Pair {
         })
     }
 
-    fn compare(&mut self, stage: &str, requests: u64, ledger: &mut Ledger) {
+    fn compare(&mut self, stage: &str, requests: u64, differences: &mut Differences) {
         let mut seam = Seam::default();
         for _ in 0..requests {
             let asked = self.traffic.ask();
@@ -99,9 +101,9 @@ impl Pair {
             seam.note(start, end);
             let units = || envoyproxy.units().chain(ours.units());
             if start != end || units().any(|unit| seam.touches(unit, start)) {
-                ledger.leave_out();
+                differences.leave_out();
             } else {
-                ledger.compare(stage, &asked, &envoyproxy, &ours);
+                differences.compare(stage, &asked, &envoyproxy, &ours);
             }
         }
     }
@@ -141,7 +143,7 @@ impl Arguments {
         for (name, program) in
             [("--envoyproxy", &mut parsed.envoyproxy), ("--ours", &mut parsed.ours)]
         {
-            // Each service works in a folder of its own.
+            // Each service runs in a separate folder.
             *program = program.canonicalize().map_err(|error| format!("{name}: {error}"))?;
         }
         Ok(parsed)

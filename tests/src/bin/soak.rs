@@ -1,8 +1,7 @@
-//! A daemon under load for a long time: a million keys that come and go, clients of three protocols
-//! that connect and vanish, a policy that changes every ten seconds. Its memory has to stay flat, every
-//! change has to take effect, and no answer may be wrong.
-//!
-//! `cargo xtask soak --minutes 30`; with `--faults`, in front of a Redis that fails once a minute.
+//! Runs a daemon under load for a long time: a million keys that change over time, clients of three
+//! protocols that connect and disconnect, and a policy that changes every ten seconds. Memory has
+//! to stay flat, every change has to take effect, and no answer may be wrong. `cargo xtask soak
+//! --minutes 30`; with `--faults`, in front of a Redis that fails once a minute.
 
 #[path = "soak/clients.rs"]
 mod clients;
@@ -28,13 +27,13 @@ use load::{Load, now};
 use reload::Reloads;
 use verdict::{Sample, heading};
 
-/// How often the policy changes, and figures are taken.
+/// Interval of policy changes and measurements.
 const TICK: Duration = Duration::from_secs(10);
 
-/// How often they are told.
+/// Number of intervals between two printed lines.
 const TOLD_EVERY: u32 = 6;
 
-/// How long files may stay open whose clients are gone.
+/// How long files may stay open after their clients have gone.
 const CLOSING_TIME: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -54,11 +53,11 @@ fn main() -> ExitCode {
         true => faults::soak(&wish.daemon, wish.length, wish.rate),
         false => soak(&wish, &folder),
     };
-    // A leftover is a nuisance, not a failure.
+    // A leftover folder is not a failure.
     let _ = fs::remove_dir_all(&folder);
     match outcome {
-        Ok(told) => {
-            println!("{told}\nsoak passed");
+        Ok(answer) => {
+            println!("{answer}\nsoak passed");
             ExitCode::SUCCESS
         }
         Err(problem) => {
@@ -68,7 +67,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is to be done.
+/// The options of the run.
 struct Wish {
     daemon: PathBuf,
     length: Duration,
@@ -96,7 +95,7 @@ impl Wish {
                 _ => return Err(format!("unknown option {option}")),
             }
         }
-        // Redis is asked for each, and shares the machine.
+        // Each decision calls Redis, which shares the machine.
         let rate = rate.unwrap_or(if has_faults { 4_000 } else { 20_000 });
         let length = Duration::from_secs(60 * minutes);
         Ok(Self { daemon: daemon.into(), length, rate, has_faults })
@@ -107,7 +106,7 @@ fn soak(wish: &Wish, folder: &Path) -> Result<String, String> {
     let policy = folder.join("policy.yaml");
     let mut reloads = Reloads::new(policy.clone()).map_err(|error| error.to_string())?;
     let daemon = Daemon::start(&wish.daemon, &policy).map_err(|error| error.to_string())?;
-    // Once it has noticed a change it has opened all that it needs for itself.
+    // After the first change, the daemon has opened all files that it needs itself.
     reloads.change(&daemon)?;
     let idle_files = daemon.files();
     let load = Load::new(wish.rate);
@@ -136,7 +135,7 @@ fn soak(wish: &Wish, folder: &Path) -> Result<String, String> {
         }
         load.end();
     });
-    // All clients are gone, so all that was open for them has to be closed.
+    // All clients are gone, so all their connections must be closed.
     let end = now();
     while daemon.files() > idle_files && end.elapsed() < CLOSING_TIME {
         thread::park_timeout(Duration::from_millis(100));

@@ -15,7 +15,7 @@ use crate::servers::{Daemon, DaemonSetup, our_program};
 
 /// The failure modes, each the key of a limit.
 pub(crate) const MODES: [&str; 3] = ["allow", "local", "deny"];
-/// The units of each limit. None comes back within 172 s.
+/// The units of each limit. No unit is refilled within 172 s.
 pub(crate) const LIMIT: u64 = 500;
 /// Daemons that share the limits.
 pub(crate) const DAEMONS: usize = 3;
@@ -31,7 +31,7 @@ pub(crate) fn start_daemons(store: &str) -> Vec<Daemon> {
     (0..DAEMONS).map(|_| Daemon::start(setup)).collect()
 }
 
-/// Where and how requests are sent.
+/// The address and the form of requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Callers {
     pub(crate) transports: Vec<SocketAddr>,
@@ -41,7 +41,7 @@ pub(crate) struct Callers {
     pub(crate) body: fn(&str, &str) -> String,
 }
 
-/// What callers were told.
+/// The outcomes of the callers' requests.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     /// Requests admitted, by mode.
@@ -63,8 +63,8 @@ impl Callers {
         }
     }
 
-    /// Sends so many requests, spread over the transports, the modes and at least this time. Counts the
-    /// answers of each transport in `answered`.
+    /// Sends this many requests, spread over the transports, the modes and at least this time.
+    /// Counts the answers of each transport in `answered`.
     pub(crate) fn ask(
         &self,
         (requests, time): (u64, Duration),
@@ -111,7 +111,7 @@ impl Outcome {
         }
     }
 
-    /// Takes over what is further from the limit in another outcome.
+    /// Takes over figures of another outcome that are further from the limit.
     pub(crate) fn worsen(&mut self, other: &Self) {
         for (worst, admitted) in self.admitted.iter_mut().zip(other.admitted) {
             if admitted.abs_diff(LIMIT) > worst.abs_diff(LIMIT) {
@@ -132,10 +132,10 @@ impl Outcome {
         admitted.chain([refused]).collect()
     }
 
-    /// The same without a target, and the rate.
-    pub(crate) fn told(&self, condition: &str) -> Vec<Figure> {
+    /// The same figures without a target, and the rate.
+    pub(crate) fn without_target(&self, condition: &str) -> Vec<Figure> {
         let rate = Figure::count(format!("{condition}: requests per second"), self.per_second(), 0);
-        self.figures(condition).into_iter().chain([rate]).map(Figure::told).collect()
+        self.figures(condition).into_iter().chain([rate]).map(Figure::without_target).collect()
     }
 
     fn per_second(&self) -> u64 {

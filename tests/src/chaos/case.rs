@@ -1,4 +1,4 @@
-//! Every row of the failure table that can be measured.
+//! Every row of the failure table that is measured.
 
 use super::figure::Figure;
 use super::pace::Pace;
@@ -7,14 +7,14 @@ use super::{
     starved, store_clock, unreachable, upgrade,
 };
 
-/// One thing that goes wrong.
+/// One failure.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// As the failure table calls it, with a letter if it stands for several.
+    /// The id in the failure table, with a letter if one row has several cases.
     pub id: &'static str,
-    /// What goes wrong.
+    /// The failure, in words.
     pub outage: &'static str,
-    /// Makes it go wrong, and measures.
+    /// Causes the failure, and measures its effect.
     pub run: fn(&Pace) -> Vec<Figure>,
 }
 

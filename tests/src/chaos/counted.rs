@@ -1,4 +1,4 @@
-//! A store that counts what it is asked, by the time of asking: the load that comes through.
+//! A store that counts the calls it receives over time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,17 +11,17 @@ use tokio::time::Instant;
 
 /// How long one count lasts.
 const BIN: Duration = Duration::from_millis(250);
-/// Twenty minutes; what comes later counts into the last.
+/// Twenty minutes; later calls are counted in the last bin.
 const BINS: usize = 4_800;
 
-/// A store, and how often it was asked.
+/// A store, with the number of calls over time.
 #[derive(Debug)]
 pub(crate) struct Counted {
     store: RedisStore,
     sent: Arc<Sent>,
 }
 
-/// Charges that were sent, by when.
+/// Charges sent, by time.
 #[derive(Debug)]
 pub(crate) struct Sent {
     start: Instant,
@@ -39,7 +39,7 @@ impl Sent {
         self.bins[bin].fetch_add(charges as u64, Ordering::Relaxed);
     }
 
-    /// Whole bins of a time.
+    /// The complete bins of an interval.
     fn between(&self, from: Instant, to: Instant) -> Vec<u64> {
         let bin = |at: Instant| (at - self.start).as_nanos() / BIN.as_nanos();
         let range = bin(from) + 1..bin(to);
@@ -49,7 +49,7 @@ impl Sent {
         counts.collect()
     }
 
-    /// How many times the usual load of one time is the highest of another.
+    /// The highest load of one interval, as a multiple of the usual load of another.
     pub(crate) fn peak(&self, usual: [Instant; 2], busy: [Instant; 2]) -> f64 {
         let usual = self.between(usual[0], usual[1]);
         let mean = usual.iter().sum::<u64>() as f64 / usual.len().max(1) as f64;

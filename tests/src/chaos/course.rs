@@ -1,4 +1,4 @@
-//! The course of an outage under load: before, until it is noticed, while it lasts, until all is well.
+//! An outage under load: before it, until it is noticed, during it, until recovery.
 
 use std::fs;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use super::node::{About, Node, Setup, let_pass};
 use super::pace::Pace;
 use crate::servers::RedisServer;
 
-/// One rule for each failure mode. Of `local` nothing to speak of comes back meanwhile.
+/// One rule for each failure mode. Under `local`, hardly any unit is refilled during an outage.
 const RULES: &str = "
   - {key: allow, rate: 1000000/day, on_store_failure: allow}
   - {key: deny, rate: 1000000/day, on_store_failure: deny}
   - {key: local, rate: 100/year, on_store_failure: local}
 ";
 const MODES: [&str; 3] = ["allow", "deny", "local"];
-/// What a node alone may admit of `local`: one and a half times the limit.
+/// The most that a single node may admit under `local`: 1.5 times the limit.
 const SHARE: u64 = 150;
-/// Keys that are in use.
+/// Number of keys in use.
 const KEYS: u64 = 1_000;
 
-/// What happened, and when.
+/// The events of an outage, with their times.
 #[derive(Debug)]
 pub(crate) struct Course {
     pub(crate) load: Load,
@@ -36,14 +36,14 @@ pub(crate) struct Course {
     probed: Instant,
     closed: Instant,
     end: Instant,
-    /// By how many MiB this process grew.
+    /// The growth of this process in MiB.
     growth: f64,
     trips: u64,
-    /// Those of a machine that is too busy.
+    /// Circuit trips before the fault, which a busy machine causes.
     early: u64,
 }
 
-/// How long and how hard.
+/// Duration and intensity of the load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) rate: u32,
@@ -65,7 +65,7 @@ fn about(number: u64) -> About {
 }
 
 impl Course {
-    /// Takes a server down under load, and brings it back.
+    /// Takes a server down under load, and restores it.
     pub(crate) fn run(
         plan: Plan,
         server: &RedisServer,
@@ -75,11 +75,11 @@ impl Course {
         let (url, deadline) = (server.url(), plan.deadline);
         let node = Node::start(Setup { url: &url, rules: RULES, deadline, nodes: 1 });
         let load = node.load(plan.rate, plan.deadline, about);
-        // The first requests find what is made on first use.
+        // The first requests allocate what is created on first use.
         let_pass(plan.steady / 2);
         let steady = load.enter(Phase::Before);
         let_pass(plan.steady);
-        // A machine that is busy may have been taken for a store that is gone.
+        // On a busy machine, the circuit may have opened before the fault.
         node.until_closed();
         let (before, trips) = (resident_mebibytes(), node.trips());
         let failed = load.enter(Phase::Unnoticed);
@@ -113,12 +113,12 @@ impl Course {
         }
     }
 
-    /// From the failure until requests stop waiting for Redis.
+    /// Time from the failure until requests no longer wait for Redis.
     pub(crate) fn trip(&self) -> Duration {
         self.noticed - self.failed
     }
 
-    /// What holds for every outage: callers are answered, as their policy says, and at once.
+    /// Figures during the outage: callers get answers by their policy, at once.
     pub(crate) fn answers(&self) -> Vec<Figure> {
         let outage = self.load.log(Phase::Outage);
         let (allow, deny, local) = (0, 1, 2);
@@ -139,7 +139,7 @@ impl Course {
         ]
     }
 
-    /// What holds when the store is back.
+    /// Figures after the store has recovered.
     pub(crate) fn recovery(&self) -> Vec<Figure> {
         let seconds = Duration::from_secs;
         let peak = self.node.sent.peak([self.steady, self.failed], [self.mended, self.end]);
@@ -156,18 +156,18 @@ impl Course {
                 seconds(1),
             ),
             Figure::none("circuit trips after the first", self.trips - 1).when_idle(),
-            Figure::count("circuit trips before the fault", self.early, 0).told(),
+            Figure::count("circuit trips before the fault", self.early, 0).without_target(),
             Figure::times("highest load of Redis / usual load", peak, 1.5).when_idle(),
             Figure::none("units admitted and never booked", stats.dropped_units),
         ]
     }
 
-    /// By how much memory grew meanwhile.
+    /// The growth of memory during the outage.
     pub(crate) fn growth(&self) -> Figure {
         Figure::mebibytes("memory growth during the outage", self.growth.max(0.0), 20.0)
     }
 
-    /// How many waited for the deadline, of those who asked at this rate.
+    /// Number of requests that waited for the deadline, at this rate.
     pub(crate) fn waits(&self, plan: Plan) -> Figure {
         let waited = self.load.waited(&[Phase::Unnoticed, Phase::Outage]);
         let span = plan.deadline + self.trip();
@@ -177,7 +177,7 @@ impl Course {
     }
 }
 
-/// What this process takes of the machine's memory.
+/// Resident memory of this process.
 fn resident_mebibytes() -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

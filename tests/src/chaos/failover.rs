@@ -1,4 +1,4 @@
-//! F5, F6: another server is primary, and does not know all that the last one did.
+//! F5, F6: failover to a primary that lacks writes of the old one.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::figure::Figure;
 use super::load::{Phase, read};
-use super::node::{About, Node, PATIENCE, Setup, let_pass};
+use super::node::{About, Node, Setup, TIMEOUT, let_pass};
 use super::pace::Pace;
 use crate::servers::{RedisServer, Sentinels, wait_until};
 
@@ -18,14 +18,14 @@ const RULES: &str = "
   - {key: quick, rate: 50/s, burst: 50, on_store_failure: deny}
 ";
 const UNITS: u64 = 100;
-/// Units that only the old primary knows of.
+/// Units that only the old primary has.
 const LOST: u64 = 60;
 
 fn admitted(node: &Node, key: &str, tries: u64) -> u64 {
     (0..tries).filter(|_| node.check(key, "all").is_allowed()).count() as u64
 }
 
-/// F5: the replicas hear nothing of the last writes, and one of them takes over.
+/// F5: the replicas do not receive the last writes, and one of them takes over.
 pub(crate) fn loses_writes(pace: &Pace) -> Vec<Figure> {
     let sentinels = Sentinels::start();
     let (url, deadline) = (sentinels.url(), pace.deadline);
@@ -34,7 +34,7 @@ pub(crate) fn loses_writes(pace: &Pace) -> Vec<Figure> {
     let primary = sentinels.primary();
     let mut control = primary.connection();
     let offset = || primary.info("master_repl_offset");
-    wait_until("the replicas know", PATIENCE, || {
+    wait_until("the replicas know", TIMEOUT, || {
         let mut replicas = sentinels.servers().iter().filter(|it| it.port() != primary.port());
         replicas.all(|replica| replica.info("slave_repl_offset") == offset())
     });
@@ -47,9 +47,9 @@ pub(crate) fn loses_writes(pace: &Pace) -> Vec<Figure> {
     let mut lost = admitted(&node, "lost", LOST);
     let units_lost = lost;
     sentinels.kill_primary();
-    sentinels.wait_for_promotion(PATIENCE);
+    sentinels.wait_for_promotion(TIMEOUT);
     let promoted = Instant::now();
-    wait_until("the new primary decides", PATIENCE, || {
+    wait_until("the new primary decides", TIMEOUT, || {
         node.check("wide", "all").source() == DecisionSource::Store
     });
     let back = promoted.elapsed();
@@ -74,7 +74,7 @@ pub(crate) fn loses_writes(pace: &Pace) -> Vec<Figure> {
     ]
 }
 
-/// F5: `SCRIPT FLUSH`, again and again.
+/// F5: repeated `SCRIPT FLUSH`.
 pub(crate) fn loses_scripts(pace: &Pace) -> Vec<Figure> {
     let server = RedisServer::start();
     let (url, deadline) = (server.url(), pace.deadline);
@@ -95,7 +95,7 @@ pub(crate) fn loses_scripts(pace: &Pace) -> Vec<Figure> {
     load.stop();
     let log = load.log(Phase::Outage);
     vec![
-        Figure::count("number of script flushes", flushes, 1).told(),
+        Figure::count("number of script flushes", flushes, 1).without_target(),
         Figure::none("errors returned to callers", load.errors()),
         Figure::none("requests denied because of it", read(&log.denied[0])).when_idle(),
         Figure::count("admitted, of a limit of 100", load.allowed(1), UNITS),
@@ -103,12 +103,12 @@ pub(crate) fn loses_scripts(pace: &Pace) -> Vec<Figure> {
     ]
 }
 
-/// F6: two primaries, each with a node that knows no other.
+/// F6: two primaries, each with nodes that know only one of them.
 pub(crate) fn splits(pace: &Pace) -> Vec<Figure> {
     let primary = RedisServer::start();
     let replicate = format!("127.0.0.1 {}", primary.port());
     let replica = RedisServer::builder().arg("replicaof", &replicate).start();
-    wait_until("it is a replica", PATIENCE, || replica.info("master_link_status") == "up");
+    wait_until("it is a replica", TIMEOUT, || replica.info("master_link_status") == "up");
     let (url, deadline) = (primary.url(), pace.deadline);
     let one = Node::start(Setup { url: &url, rules: RULES, deadline, nodes: 2 });
     let load_one = one.load(pace.rate / 10, pace.deadline, hot);

@@ -15,18 +15,18 @@ use crate::fault_proxy::FaultProxy;
 use crate::http::Connection;
 use crate::servers::{Daemon, DaemonSetup, Priority, RedisServer, Stop, our_program};
 
-/// The round trip in ms at which throughput is measured.
+/// The round trip, in ms, for the measurement of throughput.
 const THROUGHPUT_AT: u64 = 50;
-/// Requests per second that a daemon answers then.
+/// Requests per second that a daemon must answer at this distance.
 const THROUGHPUT: u64 = 5_000;
-/// A thread of a caller needs little of it.
+/// Stack size of a caller's thread.
 const STACK: usize = 64 << 10;
 const PINGS: usize = 21;
 
 pub(crate) fn far(pace: &Pace) -> Vec<Figure> {
     let redis = RedisServer::start();
     let proxy = FaultProxy::start(redis.port());
-    // A proxy that does not run is a Redis that does not answer.
+    // A starved proxy would look like an unresponsive Redis.
     let kept = [Priority::raise(redis.pid()), Priority::raise_thread(proxy.thread())];
     for error in kept.iter().filter_map(|priority| priority.as_ref().err()) {
         println!("Redis and the proxy in front of it compete for the CPU: {error}");
@@ -40,7 +40,7 @@ pub(crate) fn far(pace: &Pace) -> Vec<Figure> {
         let outcome = Callers::of(&daemons).ask(load, &format!("at {millis}"), &answered);
         let what = format!("{millis} ms away");
         let ping = format!("{what}: median round trip of PING");
-        figures.push(Figure::time(ping, median_ping(&proxy), Duration::ZERO).told());
+        figures.push(Figure::time(ping, median_ping(&proxy), Duration::ZERO).without_target());
         figures.extend(outcome.figures(&what));
     }
     if pace.far_callers > 0 {
@@ -64,7 +64,7 @@ fn median_ping(proxy: &FaultProxy) -> Duration {
     times[PINGS / 2]
 }
 
-/// Requests per second of one daemon, each caller with a key of its own.
+/// Requests per second of one daemon; each caller has a separate key.
 fn throughput(pace: &Pace, proxy: &FaultProxy) -> Figure {
     let (program, store) = (our_program("tidegate"), proxy.url());
     let policy = policy_text("  - {key: user, rate: 1000000/s, on_store_failure: deny}\n");

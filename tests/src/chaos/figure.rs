@@ -1,17 +1,17 @@
-//! What was measured, and what it should have been.
+//! Measured values and their targets.
 
 use std::fmt;
 use std::time::Duration;
 
-/// How much more a time or a wait may be on a machine that is busy with other tests.
+/// Factor for times on a machine that runs other tests as well.
 const SLACK: f64 = 10.0;
-/// And a share: by so many hundredths.
+/// The same for shares, in percentage points.
 const SHARE_SLACK: f64 = 25.0;
 
-/// One line of the table.
+/// One row of the table.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// What has to hold.
+    /// The behaviour that is measured.
     pub behaviour: String,
     measured: f64,
     target: Target,
@@ -24,7 +24,7 @@ enum Target {
     AtMost(f64),
     AtLeast(f64),
     Exactly(f64),
-    /// It is told for itself.
+    /// The value is reported without a target.
     None,
 }
 
@@ -35,11 +35,11 @@ enum Unit {
     Percent,
     MiB,
     Times,
-    /// It was not measured.
+    /// The value was not measured.
     Nothing,
 }
 
-/// Where a target has to be met.
+/// On which machines a target must be met.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Firmness {
     /// On every machine.
@@ -56,52 +56,52 @@ impl Figure {
         Self { behaviour, measured, target, unit, firmness: Firmness::Always }
     }
 
-    /// No more than this, wherever it runs.
+    /// A count with a maximum, on every machine.
     pub(crate) fn count(behaviour: impl Into<String>, measured: u64, most: u64) -> Self {
         Self::new(behaviour, measured as f64, most as f64, Unit::Count)
     }
 
-    /// Exactly this, wherever it runs.
+    /// A count with an exact target, on every machine.
     pub(crate) fn exactly(behaviour: impl Into<String>, measured: u64, wanted: u64) -> Self {
         let target = Target::Exactly(wanted as f64);
         Self { target, ..Self::count(behaviour, measured, wanted) }
     }
 
-    /// It could not be measured here, for the reason in its text.
+    /// A value that cannot be measured on this machine, for the reason in its text.
     pub(crate) fn left_out(behaviour: impl Into<String>) -> Self {
         let behaviour = behaviour.into();
         println!("!!! LEFT OUT: {behaviour}");
-        Self::new(behaviour, 0.0, 0.0, Unit::Nothing).told()
+        Self::new(behaviour, 0.0, 0.0, Unit::Nothing).without_target()
     }
 
-    /// None, wherever it runs.
+    /// A count that must be zero, on every machine.
     pub(crate) fn none(behaviour: impl Into<String>, measured: u64) -> Self {
         Self::count(behaviour, measured, 0)
     }
 
-    /// No longer than this; on a busy machine ten times as long.
+    /// A time with a maximum; on a busy machine ten times as long.
     pub(crate) fn time(behaviour: impl Into<String>, measured: Duration, most: Duration) -> Self {
         let millis = |time: Duration| time.as_secs_f64() * 1e3;
         let new = Self::new(behaviour, millis(measured), millis(most), Unit::Millis);
         Self { firmness: Firmness::Slack, ..new }
     }
 
-    /// No greater share than this many hundredths.
+    /// A share with a maximum in per cent.
     pub(crate) fn percent(behaviour: impl Into<String>, share: f64, most: f64) -> Self {
         Self::new(behaviour, 100.0 * share, most, Unit::Percent)
     }
 
-    /// No more MiB than this.
+    /// A size in MiB with a maximum.
     pub(crate) fn mebibytes(behaviour: impl Into<String>, measured: f64, most: f64) -> Self {
         Self::new(behaviour, measured, most, Unit::MiB)
     }
 
-    /// No more than so many times.
+    /// A ratio with a maximum.
     pub(crate) fn times(behaviour: impl Into<String>, measured: f64, most: f64) -> Self {
         Self::new(behaviour, measured, most, Unit::Times)
     }
 
-    /// No less than so much.
+    /// Turns the maximum into a minimum.
     pub(crate) fn at_least(self) -> Self {
         let target = match self.target {
             Target::AtMost(bound) => Target::AtLeast(bound),
@@ -110,32 +110,32 @@ impl Figure {
         Self { target, ..self }
     }
 
-    /// Nothing is demanded: it is worth knowing.
-    pub(crate) fn told(self) -> Self {
+    /// Reports the value without a target.
+    pub(crate) fn without_target(self) -> Self {
         Self { target: Target::None, ..self }
     }
 
-    /// On a busy machine it may be ten times as much, a share some hundredths more or less.
+    /// Allows slack on a busy machine: ten times as much, or for a share some percentage points.
     pub(crate) fn roughly(self) -> Self {
         Self { firmness: Firmness::Slack, ..self }
     }
 
-    /// A busy machine says nothing about it.
+    /// Applies the target to idle machines only.
     pub(crate) fn when_idle(self) -> Self {
         Self { firmness: Firmness::Idle, ..self }
     }
 
-    /// Whether anything is demanded.
+    /// Whether there is a target.
     pub const fn has_target(&self) -> bool {
         !matches!(self.target, Target::None)
     }
 
-    /// Whether it is what it should be.
+    /// Whether the target is met.
     pub fn is_met(&self) -> bool {
         self.is_met_within(1.0)
     }
 
-    /// Whether it is what it should be on a machine that does other things meanwhile.
+    /// Whether the target is met, with slack for a busy machine.
     pub fn holds_on_a_busy_machine(&self) -> bool {
         match self.firmness {
             Firmness::Always => self.is_met(),
@@ -163,7 +163,7 @@ impl Figure {
         }
     }
 
-    /// As it stands in the table: what was measured, the target, and whether it is met.
+    /// The cells of the table: measured value, target, and whether it is met.
     pub fn cells(&self) -> [String; 3] {
         let show = |value: f64| Shown(value, self.unit).to_string();
         let (target, bound) = match self.target {
@@ -216,7 +216,7 @@ mod tests {
         assert!(used.clone().roughly().holds_on_a_busy_machine());
         let hardly = Figure::percent("used", 0.7, 99.0).at_least().roughly();
         assert!(!hardly.holds_on_a_busy_machine(), "ten times as little is not about as much");
-        assert!(Figure::count("told", 7, 0).told().is_met());
+        assert!(Figure::count("told", 7, 0).without_target().is_met());
         let exact = Figure::exactly("admitted", 499, 500);
         assert_eq!(exact.cells(), ["499", "500", "no, off by 1"]);
         assert!(!exact.holds_on_a_busy_machine());

@@ -1,4 +1,5 @@
-//! F10, F14, F23: eight nodes in processes of their own share a limit, and are killed and stopped at random.
+//! F10, F14, F23: eight nodes in separate processes share a limit, and are killed and stopped at
+//! random.
 
 use std::time::Duration;
 
@@ -14,28 +15,28 @@ use crate::history::Event;
 use crate::servers::{RedisServer, our_program};
 
 const NODES: usize = 8;
-/// Units of the limit that they share, a second and at once, where nothing else is said.
+/// Units per second and burst of the shared limit, unless a case sets others.
 const USUAL: u64 = 500;
-/// Of what the limit gives in a second, nodes together may hold this part unspent.
+/// Of the units per second, nodes together may hold one part in this many unspent.
 const HELD: u64 = 10;
 /// Pause between two faults.
 const APART: Duration = Duration::from_millis(250);
 
-/// What happens to nodes.
+/// The faults of nodes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
-    /// Nothing: they work.
+    /// No fault.
     Live,
-    /// One is killed now and then, and another takes its place.
+    /// Nodes are killed now and then, and replaced.
     Killed,
-    /// One is stopped now and then, for longer than it may hold anything.
+    /// Nodes are stopped now and then, for longer than they may hold units.
     Stopped(Duration),
-    /// As chance has it.
+    /// One of the two, at random.
     Either,
 }
 
 impl Fate {
-    /// What happens to the next.
+    /// The fault of the next node.
     fn next(self) -> Self {
         match self {
             Self::Either if fastrand::bool() => Self::Killed,
@@ -50,7 +51,7 @@ struct Fleet {
     server: RedisServer,
     rules: String,
     limit: u64,
-    /// Requests a second of each.
+    /// Requests per second of each node.
     rate: u32,
     nodes: Vec<Client>,
     said: Vec<String>,
@@ -58,7 +59,8 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// With a limit of so much a second and as much at once, and this much offered.
+    /// Starts nodes with a limit of this many units per second and as large a burst, under this
+    /// load.
     fn start(tier: &str, limit: u64, offered: u64) -> Self {
         let rules = format!(
             "\n  - {{key: {KEY}, rate: {limit}/s, tier: {tier}, on_store_failure: deny}}\n"
@@ -78,7 +80,7 @@ impl Fleet {
         Client::start(&program, &[&self.server.url(), &self.rules, &self.rate.to_string()])
     }
 
-    /// Lets them work for so long while this happens to them.
+    /// Lets the nodes run for this long, with these faults.
     fn work(&mut self, time: Duration, fate: Fate) {
         let start = Instant::now();
         while start.elapsed() < time {
@@ -102,7 +104,7 @@ impl Fleet {
         }
     }
 
-    /// Ends them all in order, and says what they were told.
+    /// Ends all nodes gracefully, and collects their results.
     fn finish(mut self) -> Outcome {
         for node in self.nodes.drain(..) {
             self.said.extend(node.finish());
@@ -119,12 +121,12 @@ impl Fleet {
     }
 }
 
-/// What became of it.
+/// The results of a fleet.
 struct Outcome {
-    /// Who was admitted, in the order of their answers.
+    /// Admitted requests, in the order of their answers.
     events: Vec<Event>,
     limit: u64,
-    /// By those who ended in order.
+    /// Requests sent by nodes that ended gracefully.
     asked: u64,
     /// Commands in the store.
     calls: u64,
@@ -136,7 +138,7 @@ impl Outcome {
         excess(&self.events, self.limit)
     }
 
-    /// What the rate gave from the first to the last.
+    /// Units refilled between the first and the last admission.
     fn refilled(&self) -> f64 {
         let ends = self.events.first().zip(self.events.last());
         let micros = ends.map_or(0, |(first, last)| last.returned - first.invoked);
@@ -151,20 +153,20 @@ impl Outcome {
         let used = self.admitted() / (self.limit as f64 + self.refilled());
         vec![
             Figure::none("admitted beyond capacity + rate × time, in any interval", self.excess()),
-            Figure::percent("utilisation of capacity + rate × time", used, 0.0).told(),
+            Figure::percent("utilisation of capacity + rate × time", used, 0.0).without_target(),
         ]
     }
 
-    /// Commands in the store to what was asked.
+    /// Store commands per request.
     fn asking(&self, most: f64) -> Figure {
         let share = self.calls as f64 / self.asked.max(1) as f64;
         Figure::percent("calls to Redis, of the offered load", share, most)
     }
 }
 
-/// The most that any interval admitted beyond capacity + rate × time, for a limit of so much a second and at once:
-/// at least what was answered by its end, less what was asked before its beginning. The events are in the order of
-/// their answers.
+/// The most that any interval admitted beyond capacity + rate × time, for a limit of this many
+/// units per second and as large a burst: at least the requests answered before its end, less those
+/// sent before its start. The events are in the order of their answers.
 pub(crate) fn excess(events: &[Event], limit: u64) -> u64 {
     let mut begun: Vec<u64> = events.iter().map(|event| event.invoked).collect();
     begun.sort_unstable();
@@ -179,31 +181,31 @@ pub(crate) fn excess(events: &[Event], limit: u64) -> u64 {
         let highest = f64::from(ended) - rate * (event.returned - start) as f64;
         most = most.max(highest - lowest - limit as f64);
     }
-    // Less than a unit in a million is what floats lose.
+    // Floating-point rounding is below a millionth of a unit.
     (most - 1e-6).max(0.0).ceil() as u64
 }
 
-/// Kills and stops nodes at random, offered twice the limit.
+/// Kills and stops nodes at random, under twice the limit.
 fn disturbed(pace: &Pace, tier: &str, fate: Fate) -> Outcome {
     let mut fleet = Fleet::start(tier, USUAL, 2 * USUAL);
     fleet.work(2 * pace.outage, fate);
     fleet.finish()
 }
 
-/// F23: killed and stopped at random, decided in the store.
+/// F23: nodes killed and stopped at random, with decisions in the store.
 pub(crate) fn exact(pace: &Pace) -> Vec<Figure> {
     disturbed(pace, "exact", Fate::Either).figures()
 }
 
-/// The same, with units taken in advance.
+/// F23: the same with leased units.
 pub(crate) fn leased(pace: &Pace) -> Vec<Figure> {
     disturbed(pace, "leased", Fate::Either).figures()
 }
 
-/// F10: what a node holds that is killed is lost, and never given out twice.
+/// F10: the units of a killed node are lost, and never granted twice.
 pub(crate) fn crashes(pace: &Pace) -> Vec<Figure> {
     let outcome = disturbed(pace, "leased", Fate::Killed);
-    // The store has less than the limit says by what nodes may hold.
+    // The store holds less than the limit by the units that nodes may hold.
     let held = outcome.limit / HELD;
     let ideal = (outcome.limit - held) as f64 + outcome.refilled();
     let lost = (ideal - outcome.admitted()).max(0.0) / outcome.killed.max(1) as f64;
@@ -218,9 +220,10 @@ pub(crate) fn suspended(pace: &Pace) -> Vec<Figure> {
     disturbed(pace, "leased", Fate::Stopped(pace.steady)).figures()
 }
 
-/// F14: ten times the limit, with units taken in advance.
+/// F14: ten times the limit, with leased units.
 pub(crate) fn overload(pace: &Pace) -> Vec<Figure> {
-    // Calls depend on the nodes and not on what is offered, so that of little they are a large share.
+    // Calls depend on the number of nodes and not on the load, so a small load would show a large
+    // ratio.
     let limit = u64::from(pace.rate / 10).max(USUAL);
     let mut fleet = Fleet::start("leased", limit, 10 * limit);
     fleet.work(pace.outage, Fate::Live);
@@ -230,7 +233,7 @@ pub(crate) fn overload(pace: &Pace) -> Vec<Figure> {
     figures
 }
 
-/// As much as the limit, with units taken in advance.
+/// A load equal to the limit, with leased units.
 pub(crate) fn at_the_limit(pace: &Pace) -> Vec<Figure> {
     let limit = u64::from(pace.rate * 4 / 5);
     let mut fleet = Fleet::start("leased", limit, limit);
@@ -255,9 +258,9 @@ pub(crate) fn at_the_limit(pace: &Pace) -> Vec<Figure> {
 mod tests {
     use super::*;
 
-    /// A unit each millisecond is what the limit gives; ten at once are ten more.
+    /// The limit allows one unit per millisecond; ten at once are ten above it.
     #[test]
-    fn what_is_beyond_the_limit_is_seen() {
+    fn units_beyond_the_limit_are_found() {
         let event = |at: u64| Event { invoked: at, returned: at + 10, cost: 1, allowed: true };
         let outcome = |events: Vec<Event>| {
             Outcome { events, limit: 1_000, asked: 0, calls: 0, killed: 0 }.excess()

@@ -1,4 +1,4 @@
-//! F13: clients that are denied in an outage come back when they were told to.
+//! F13: clients denied during an outage retry at the time they were given.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ const RULES: &str = "
   - {key: user, rate: 1000000/day, on_store_failure: deny}
 ";
 const CLIENTS: u64 = 200;
-/// Between two requests of a client that is admitted.
+/// Time between two requests of an admitted client.
 const APART: Duration = Duration::from_millis(200);
 /// `Retry-After` has whole seconds, so clients cannot spread within one second.
 const BIN: Duration = Duration::from_secs(1);
@@ -28,9 +28,9 @@ const SHORTEST: Duration = Duration::from_secs(3);
 struct Herd {
     stops: AtomicBool,
     is_over: AtomicBool,
-    /// When those came back who had been denied.
+    /// The times at which denied clients retried.
     returns: Mutex<Vec<Instant>>,
-    /// Those who were admitted since the store is back.
+    /// Clients admitted since the store has recovered.
     let_in: AtomicU64,
     errors: AtomicU64,
 }
@@ -89,7 +89,7 @@ impl Herd {
     }
 }
 
-/// F13: through the daemon, by clients that wait as they are told.
+/// F13: through the daemon, with clients that honour `Retry-After`.
 pub(crate) fn waits(pace: &Pace) -> Vec<Figure> {
     let redis = RedisServer::start();
     let (program, policy, store) = (our_program("tidegate"), policy_text(RULES), redis.url());

@@ -1,9 +1,9 @@
-//! How long things took, in a fixed number of bytes.
+//! A histogram of times, of fixed size.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Parts of every power of two: what is told is off by at most a thirty-second.
+/// Buckets per power of two: values are exact to one part in 32.
 const PARTS: u32 = 32;
 const BUCKETS: usize = 1_024;
 
@@ -23,7 +23,7 @@ impl Histogram {
         self.0[bucket(micros)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many of a thousand took no longer.
+    /// The time that this many thousandths did not exceed.
     pub(crate) fn within(&self, thousandths: u64) -> Duration {
         let counts: Vec<u64> = self.0.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         let total: u64 = counts.iter().sum();
@@ -61,9 +61,9 @@ mod tests {
     #[test]
     fn times_are_told_to_a_thirty_second() {
         for micros in (0..5_000).chain([1_000_000, u32::MAX]) {
-            let told = longest(bucket(micros));
+            let answer = longest(bucket(micros));
             let (least, most) = (u64::from(micros), u64::from(micros) + u64::from(micros) / 32);
-            assert!((least..=most).contains(&told), "{micros} is told as {told}");
+            assert!((least..=most).contains(&answer), "{micros} is told as {answer}");
         }
         let histogram = Histogram::default();
         (1..=1_000).for_each(|micros| histogram.add(Duration::from_micros(micros)));

@@ -11,11 +11,11 @@ const RULES: &str = "
   - {key: other, rate: 1000000/day, on_store_failure: deny}
 ";
 const NODES: u64 = 8;
-/// Units of the hot key a second.
+/// Units of the hot key per second.
 const RATE: f64 = 100.0;
 const HOT: usize = 0;
 const OTHER: usize = 1;
-/// Requests a second on each node: ten times the limit on all together, and as many for others.
+/// Requests per second of each node: together ten times the limit, and as many for other keys.
 const OFFERED: u32 = 1_000;
 
 fn about(number: u64) -> About {
@@ -25,24 +25,24 @@ fn about(number: u64) -> About {
     }
 }
 
-/// How often scripts were called.
+/// Number of script calls.
 pub(crate) fn calls(server: &RedisServer) -> u64 {
-    let told = server.command(&["INFO", "commandstats"]);
-    let told = redis::from_redis_value::<String>(told).expect("text");
-    let calls = told.lines().filter_map(|line| {
+    let answer = server.command(&["INFO", "commandstats"]);
+    let answer = redis::from_redis_value::<String>(answer).expect("text");
+    let calls = answer.lines().filter_map(|line| {
         let rest = line.strip_prefix("cmdstat_eval")?.split_once("calls=")?.1;
         rest.split(',').next()?.parse::<u64>().ok()
     });
     calls.sum()
 }
 
-/// F14: decided in the store. Of what is over the limit it is asked once per node and time to wait.
+/// F14: decided in the store. Each node asks about the exhausted key once per wait.
 pub(crate) fn exact(pace: &Pace) -> Vec<Figure> {
     let server = RedisServer::start();
     let (url, deadline) = (server.url(), pace.deadline);
     let start = || Node::start(Setup { url: &url, rules: RULES, deadline, nodes: NODES as u32 });
     let nodes: Vec<Node> = (0..NODES).map(|_| start()).collect();
-    // Others alone, to compare with.
+    // Other keys alone, for comparison.
     let rate = OFFERED / NODES as u32;
     let quiet = nodes[0].load(rate, deadline, |number| About { ..about(2 * number + 1) });
     quiet.enter(Phase::Before);
@@ -78,14 +78,15 @@ pub(crate) fn exact(pace: &Pace) -> Vec<Figure> {
             (RATE + RATE * seconds).ceil() as u64,
         ),
         Figure::percent("calls to Redis, of the offered load", asked as f64 / offered as f64, 0.0)
-            .told(),
+            .without_target(),
         Figure::count(
             "calls to Redis: admitted + one per node and wait",
             asked,
             most.ceil() as u64,
         )
         .when_idle(),
-        Figure::count("commands in Redis, for these and for other keys", calls(&server), 0).told(),
+        Figure::count("commands in Redis, for these and for other keys", calls(&server), 0)
+            .without_target(),
         Figure::times("p99 of other keys / p99 without the hot key", busy / usual.max(1e-6), 2.0)
             .when_idle(),
     ]

@@ -1,4 +1,4 @@
-//! F2: the store is there and does not answer.
+//! F2: the store accepts connections and does not answer.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::figure::Figure;
 use super::pace::Pace;
 use crate::servers::RedisServer;
 
-/// F2: stopped in its tracks.
+/// F2: the process is stopped.
 pub(crate) fn stopped(pace: &Pace) -> Vec<Figure> {
     let server = RedisServer::start();
     let plan = Plan { outage: pace.hang, ..Plan::of(pace) };
@@ -21,7 +21,7 @@ pub(crate) fn stopped(pace: &Pace) -> Vec<Figure> {
 /// F2: `CLIENT PAUSE`, which holds back every command.
 pub(crate) fn client_pause(pace: &Pace) -> Vec<Figure> {
     let server = RedisServer::start();
-    // The pause ends by itself, even if the test does not end it.
+    // The pause ends after this time even if the test does not end it.
     let longest = (pace.outage + Duration::from_secs(60)).as_millis().to_string();
     let plan = Plan::of(pace);
     let course = Course::run(
@@ -31,7 +31,7 @@ pub(crate) fn client_pause(pace: &Pace) -> Vec<Figure> {
             server.command(&["CLIENT", "PAUSE", &longest, "ALL"]);
         },
         |server| {
-            // It may be that a pause holds back its own end as well, and starting again does not.
+            // A pause may delay the command that ends it; a restart is not delayed.
             if server.try_command(&["CLIENT", "UNPAUSE"]).is_err() {
                 server.restart();
             }

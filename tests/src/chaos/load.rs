@@ -1,4 +1,4 @@
-//! Requests that come at a rate, whether or not they are answered, and what they were told.
+//! Requests at a constant rate, independent of their answers, and their outcomes.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,57 +10,57 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::histogram::Histogram;
-use super::node::{PATIENCE, Told};
+use super::node::{Answer, TIMEOUT};
 
-/// Between two bursts of requests; a slow load has single ones, further apart.
+/// Time between two bursts of requests; a slow load has single requests, further apart.
 const TICK: Duration = Duration::from_millis(2);
 /// Maximum number of requests in flight; beyond it no requests are made.
 const MAX_UNDER_WAY: usize = 8_192;
-/// The kinds of requests that are told apart.
+/// Number of kinds of requests with separate counters.
 pub(crate) const KINDS: usize = 4;
 
-/// Which part of a case it is: what was asked then is told apart.
+/// The phase of a case; each has separate counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Nothing is wrong.
+    /// Before the fault.
     Before,
-    /// The fault has begun, and the breaker has not noticed yet.
+    /// The fault has begun, and the breaker has not noticed it yet.
     Unnoticed,
     /// It is known.
     Outage,
-    /// What was wrong is mended.
+    /// The cause of the fault is removed.
     Mended,
-    /// All is as before.
+    /// Everything has recovered.
     After,
 }
 
 const PHASES: [Phase; 5] =
     [Phase::Before, Phase::Unnoticed, Phase::Outage, Phase::Mended, Phase::After];
 
-/// What one request was told.
+/// The outcome of one request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) kind: usize,
-    pub(crate) answer: Told,
+    pub(crate) answer: Answer,
 }
 
-/// What those were told who asked in one phase.
+/// The outcomes of all requests of one phase.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub(crate) times: Histogram,
     kind_times: [Histogram; KINDS],
-    /// By their kind.
+    /// Allowed requests by kind.
     pub(crate) allowed: [AtomicU64; KINDS],
     pub(crate) denied: [AtomicU64; KINDS],
     /// Requests that the store has answered.
     pub(crate) by_store: [AtomicU64; KINDS],
     errors: AtomicU64,
-    /// Those who waited for the whole deadline.
+    /// Requests that waited for the whole deadline.
     waited: AtomicU64,
 }
 
 impl Log {
-    /// What 99 of a hundred of a kind took no longer than.
+    /// The time that 99 % of the requests of a kind did not exceed.
     pub(crate) fn times_of(&self, kind: usize) -> Duration {
         self.kind_times[kind].within(990)
     }
@@ -69,9 +69,9 @@ impl Log {
         self.times.add(took);
         self.kind_times[asked.kind].add(took);
         let count = match asked.answer {
-            Told::Allowed(_) => &self.allowed[asked.kind],
-            Told::Denied(_) => &self.denied[asked.kind],
-            Told::Nothing => &self.errors,
+            Answer::Allowed(_) => &self.allowed[asked.kind],
+            Answer::Denied(_) => &self.denied[asked.kind],
+            Answer::Nothing => &self.errors,
         };
         count.fetch_add(1, Ordering::Relaxed);
         if asked.answer.is_by_store() {
@@ -91,7 +91,7 @@ struct Shared {
     deadline: Duration,
 }
 
-/// Requests that come until they are stopped.
+/// A load that runs until it is stopped.
 #[derive(Debug)]
 pub(crate) struct Load {
     shared: Arc<Shared>,
@@ -100,7 +100,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Asks so many times a second, of a store with this deadline.
+    /// Sends this many requests per second to a store with this deadline.
     pub(crate) fn start<A, F>(runtime: &Handle, (rate, deadline): (u32, Duration), ask: A) -> Self
     where
         A: Fn(u64) -> F + Send + Sync + 'static,
@@ -119,7 +119,7 @@ impl Load {
         let per_tick = (f64::from(rate) * tick.as_secs_f64()).round() as u64;
         runtime.spawn(async move {
             let (mut tick, mut number) = (interval(tick), 0);
-            // A machine that was held up does not make up for it: that would be another load.
+            // Missed requests are not made up for, because that would be another load.
             tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
             while !shared.stops.load(Ordering::Relaxed) {
                 tick.tick().await;
@@ -129,8 +129,8 @@ impl Load {
                     tokio::spawn(async move {
                         let phase = shared.phase.load(Ordering::Relaxed);
                         let start = Instant::now();
-                        let told = asked.await;
-                        shared.logs[phase].add(told, start.elapsed(), shared.deadline);
+                        let reply = asked.await;
+                        shared.logs[phase].add(reply, start.elapsed(), shared.deadline);
                         drop(place);
                     });
                     number += 1;
@@ -140,7 +140,7 @@ impl Load {
         load
     }
 
-    /// From now on it is this phase; returns when that was.
+    /// Starts a phase; returns its start.
     pub(crate) fn enter(&self, phase: Phase) -> Instant {
         self.shared.phase.store(phase as usize, Ordering::Relaxed);
         Instant::now()
@@ -150,32 +150,32 @@ impl Load {
         &self.shared.logs[phase as usize]
     }
 
-    /// Requests that were told an error, in every phase.
+    /// Requests that got an error, in all phases.
     pub(crate) fn errors(&self) -> u64 {
         self.shared.logs.iter().map(|log| log.errors.load(Ordering::Relaxed)).sum()
     }
 
-    /// Those of some phases who waited for the whole deadline.
+    /// Requests of some phases that waited for the whole deadline.
     pub(crate) fn waited(&self, phases: &[Phase]) -> u64 {
         phases.iter().map(|phase| self.log(*phase).waited.load(Ordering::Relaxed)).sum()
     }
 
-    /// Those of a kind who were admitted, in every phase.
+    /// Admitted requests of a kind, in all phases.
     pub(crate) fn allowed(&self, kind: usize) -> u64 {
         self.shared.logs.iter().map(|log| log.allowed[kind].load(Ordering::Relaxed)).sum()
     }
 
-    /// Stops asking, and waits for all who have asked.
+    /// Stops sending, and waits for all answers.
     pub(crate) fn stop(&self) {
         self.shared.stops.store(true, Ordering::Relaxed);
         let all = self.under_way.acquire_many(MAX_UNDER_WAY as u32);
         let ended =
-            self.runtime.block_on(async { tokio::time::timeout(PATIENCE, all).await.is_ok() });
+            self.runtime.block_on(async { tokio::time::timeout(TIMEOUT, all).await.is_ok() });
         assert!(ended, "a request waits for ever");
     }
 }
 
-/// What a counter says.
+/// The value of a counter.
 pub(crate) fn read(count: &AtomicU64) -> u64 {
     count.load(Ordering::Relaxed)
 }

@@ -1,4 +1,4 @@
-//! A node: the layers in front of Redis as the daemon puts them together, in this process.
+//! A node in this process, with the daemon's layers in front of Redis.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -19,29 +19,29 @@ use tokio::time::Instant;
 use super::counted::{Counted, Sent};
 use super::load::{Asked, Load};
 
-/// What never takes as long on any machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at a circuit, so that times are told to half a millisecond.
+/// Longer than any step takes on any machine.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval between two reads of a circuit, which bounds the error of times to half a millisecond.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(500);
 const DOMAIN: &str = "chaos";
 
-/// The production stack, with the commands counted that it sends.
+/// The production stack, with a counter of its commands.
 type Stack = SharedStore<Counted>;
 
-/// A node of its own runtime.
+/// A node with a separate runtime.
 #[derive(Debug)]
 pub(crate) struct Node {
-    // Before the runtime, for it has work in there.
+    // Dropped before the runtime, on which it runs background work.
     limiter: PolicyLimiter<Stack>,
     pub(crate) sent: Arc<Sent>,
     runtime: Runtime,
 }
 
-/// How a node is set up.
+/// The setup of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup<'a> {
     pub(crate) url: &'a str,
-    /// Under `descriptors`.
+    /// The rules under `descriptors`.
     pub(crate) rules: &'a str,
     pub(crate) deadline: Duration,
     pub(crate) nodes: u32,
@@ -75,7 +75,7 @@ impl Node {
         Self { limiter: PolicyLimiter::new(policy, store, clock), sent, runtime }
     }
 
-    /// Asks at this rate; what is asked with which number says `about`.
+    /// Sends requests at this rate; `about` chooses the key of each.
     pub(crate) fn load(
         &self,
         rate: u32,
@@ -92,12 +92,12 @@ impl Node {
         })
     }
 
-    /// What can be asked from tasks.
+    /// A handle for requests from tasks.
     pub(crate) fn asker(&self) -> Asker {
         Asker(self.limiter.clone())
     }
 
-    /// Runs this beside what the node does.
+    /// Runs a task on the node's runtime.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         self.runtime.spawn(work)
     }
@@ -108,8 +108,8 @@ impl Node {
         answer.expect("an unavailable store is no error")
     }
 
-    /// Asks many times at once, and says what each was told.
-    pub(crate) fn check_at_once(&self, abouts: Vec<About>) -> Vec<Told> {
+    /// Sends several requests at once; returns their answers.
+    pub(crate) fn check_at_once(&self, abouts: Vec<About>) -> Vec<Answer> {
         let asked = abouts.into_iter().map(|about| {
             let asker = self.asker();
             async move { asker.ask(about.key, &about.value).await }
@@ -117,14 +117,14 @@ impl Node {
         self.runtime.block_on(futures_util::future::join_all(asked))
     }
 
-    /// What is left, without taking any.
+    /// The remaining units, without taking any.
     pub(crate) fn remaining(&self, key: &str, value: &str) -> u64 {
         let answer = self.runtime.block_on(ask(&self.limiter, key, value, true));
         let answer = answer.expect("an unavailable store is no error");
         answer.remaining()
     }
 
-    /// Gives back what was taken in advance and not spent.
+    /// Returns leased units that were not spent.
     pub(crate) fn give_back(&self) {
         self.runtime.block_on(self.limiter.store().return_leases());
     }
@@ -141,23 +141,23 @@ impl Node {
         self.limiter.store().stats().fallback
     }
 
-    /// The time at which some circuit was first seen to be so, from now on.
+    /// The time at which a circuit first satisfies the condition, from now on.
     pub(crate) fn until(&self, what: &str, is_so: impl Fn(CircuitState) -> bool) -> Instant {
         let start = Instant::now();
         loop {
             if self.circuits().iter().any(|circuit| is_so(circuit.state)) {
                 return Instant::now();
             }
-            assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain until {what}");
+            assert!(start.elapsed() < TIMEOUT, "waited {TIMEOUT:?} in vain until {what}");
             std::thread::park_timeout(BETWEEN_LOOKS);
         }
     }
 
-    /// The time at which no circuit was open any more.
+    /// The time at which all circuits are closed.
     pub(crate) fn until_closed(&self) -> Instant {
         let start = Instant::now();
         while self.circuits().iter().any(|circuit| circuit.state != CircuitState::Closed) {
-            assert!(start.elapsed() < PATIENCE, "waited {PATIENCE:?} in vain for the store");
+            assert!(start.elapsed() < TIMEOUT, "waited {TIMEOUT:?} in vain for the store");
             std::thread::park_timeout(BETWEEN_LOOKS);
         }
         Instant::now()
@@ -169,15 +169,15 @@ impl Node {
 pub(crate) struct Asker(PolicyLimiter<Stack>);
 
 impl Asker {
-    pub(crate) async fn ask(&self, key: &str, value: &str) -> Told {
-        Told::of(ask(&self.0, key, value, false).await)
+    pub(crate) async fn ask(&self, key: &str, value: &str) -> Answer {
+        Answer::of(ask(&self.0, key, value, false).await)
     }
 }
 
-/// Who is asked about.
+/// The key of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct About {
-    /// Under which it is counted.
+    /// The kind under which it is counted.
     pub(crate) kind: usize,
     pub(crate) key: &'static str,
     pub(crate) value: String,
@@ -185,14 +185,14 @@ pub(crate) struct About {
 
 /// The answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Answer {
     Allowed(DecisionSource),
     Denied(DecisionSource),
-    /// An error: what no caller should ever see.
+    /// An error, which no caller should ever get.
     Nothing,
 }
 
-impl Told {
+impl Answer {
     fn of(answer: Result<Verdict, tidegate::policy::CheckError>) -> Self {
         match answer {
             Ok(answer) if answer.is_allowed() => Self::Allowed(answer.source()),
@@ -225,7 +225,7 @@ async fn ask(
     }
 }
 
-/// Lets so much time pass, whatever wakes this thread.
+/// Waits for this long, also after spurious wake-ups.
 pub(crate) fn let_pass(time: Duration) {
     let start = Instant::now();
     while start.elapsed() < time {

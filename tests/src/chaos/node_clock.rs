@@ -7,7 +7,7 @@ use super::node::policy_text;
 use super::pace::Pace;
 use crate::servers::{Daemon, DaemonSetup, RedisServer, our_program};
 
-/// Nothing comes back while it is measured. The window is an hour, as the steps are.
+/// No unit is refilled during the measurement. The window is an hour, as are the steps.
 const RULES: &str = "
   - {key: bucket, rate: 100/year}
   - {key: window, rate: 100/1000h, algorithm: fixed_window}
@@ -27,7 +27,7 @@ struct Asked {
 impl Asked {
     fn start(store: &str, has_fake_clock: bool) -> Self {
         let (program, policy) = (our_program("tidegate"), policy_text(RULES));
-        // faketime is slow, and the deadline is not what is measured.
+        // faketime is slow, so the deadline is long; it is not measured here.
         let settings = [("TIDEGATE__STORE__DEADLINE", "10s")];
         let daemon = Daemon::start(DaemonSetup {
             program: &program,
@@ -44,12 +44,12 @@ impl Asked {
     fn is_allowed(&mut self, key: &str, user: &str) -> bool {
         let mut command = redis::cmd("TG.CHECK");
         command.arg("chaos").arg(key).arg(user);
-        let told: Vec<redis::Value> = command.query(&mut self.connection).expect("an answer");
-        told[0] == redis::Value::Int(0)
+        let answer: Vec<redis::Value> = command.query(&mut self.connection).expect("an answer");
+        answer[0] == redis::Value::Int(0)
     }
 }
 
-/// F7: an hour to and fro, on a node of several and on a node alone.
+/// F7: steps of an hour back and forth, on one of several nodes and on a single node.
 pub(crate) fn steps(_: &Pace) -> Vec<Figure> {
     let redis = RedisServer::start();
     let mut figures = Vec::new();
@@ -65,8 +65,8 @@ pub(crate) fn steps(_: &Pace) -> Vec<Figure> {
                 stepped.daemon.step_clock(seconds);
             }
             for key in KEYS {
-                let told = stepped.is_allowed(key, "stepped");
-                differences += u64::from(told != right.is_allowed(key, "right"));
+                let answer = stepped.is_allowed(key, "stepped");
+                differences += u64::from(answer != right.is_allowed(key, "right"));
             }
         }
         figures.push(Figure::none(behaviour, differences));

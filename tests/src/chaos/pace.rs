@@ -1,5 +1,4 @@
-//! How long and how hard: the same cases run for a minute where they are measured, and for a moment
-//! where they are only to hold.
+//! Duration and load of the cases: minutes for measurements, moments for tests.
 
 use std::time::Duration;
 
@@ -10,11 +9,11 @@ pub struct Pace {
     pub rate: u32,
     /// Requests per second of a herd.
     pub herd: u32,
-    /// For so long nothing is wrong, before and after.
+    /// Time without a fault, before and after it.
     pub steady: Duration,
-    /// For so long something is.
+    /// Duration of an outage.
     pub outage: Duration,
-    /// For so long the store hangs, which takes longest to show.
+    /// Duration of a hang, which takes longest to notice.
     pub hang: Duration,
     /// How long a request waits for the store.
     pub deadline: Duration,
@@ -22,9 +21,10 @@ pub struct Pace {
     pub lease: Duration,
     /// Requests for the limits of three daemons under one condition.
     pub requests: u64,
-    /// Every other round, those requests are spread over this time; else they come as fast as it goes.
+    /// In every other round, requests are spread over this time; in the others they are sent as
+    /// fast as possible.
     pub spread: Duration,
-    /// How often each kind of starvation is measured; the worst counts.
+    /// Rounds of each kind of starvation; the worst one counts.
     pub rounds: u32,
     /// Numbers of busy loops.
     pub loops: &'static [usize],
@@ -34,14 +34,14 @@ pub struct Pace {
     pub round_trips: &'static [u64],
     /// Pauses of Redis, in ms.
     pub pauses: &'static [u64],
-    /// Callers at once of a daemon whose Redis is far away; 0 for not measuring throughput.
+    /// Concurrent callers of a daemon whose Redis is far away; 0 skips the throughput measurement.
     pub far_callers: u32,
     /// Whether to measure envoyproxy/ratelimit as well.
     pub compares: bool,
 }
 
 impl Pace {
-    /// What the table is measured with.
+    /// The pace of the published table.
     pub const FULL: Self = Self {
         rate: 10_000,
         herd: 20_000,
@@ -61,7 +61,7 @@ impl Pace {
         compares: true,
     };
 
-    /// The same in a few minutes.
+    /// The same cases in a few minutes.
     pub const QUICK: Self = Self {
         steady: Duration::from_secs(2),
         outage: Duration::from_secs(3),
@@ -71,7 +71,7 @@ impl Pace {
         ..Self::FULL
     };
 
-    /// A moment of each, for a machine that has other things to do.
+    /// A moment for each case, for a busy machine.
     pub const SHORT: Self = Self {
         rate: 500,
         herd: 1_000,

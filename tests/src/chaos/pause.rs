@@ -1,4 +1,4 @@
-//! Redis stops for a moment under load at the limit: what three daemons admit beyond the limit.
+//! Redis pauses briefly under load at the limit: units that three daemons admit above the limit.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::callers::{DAEMONS, LIMIT};
 use super::figure::Figure;
-use super::node::{PATIENCE, let_pass, policy_text};
+use super::node::{TIMEOUT, let_pass, policy_text};
 use super::pace::Pace;
 use crate::http::Connection;
 use crate::servers::{Daemon, DaemonSetup, RedisServer, our_program, wait_until};
@@ -18,11 +18,11 @@ use crate::servers::{Daemon, DaemonSetup, RedisServer, our_program, wait_until};
 const LIVE: u64 = 300;
 /// Connections to each daemon.
 const CONNECTIONS: u64 = 8;
-/// Requests for a key that are sent in a burst; more than all shares of its limit.
+/// Requests for one key in a burst; more than all shares of its limit.
 const BURST: u64 = 3 * LIMIT;
-/// Requests for a key of which enough is left.
+/// Requests for a key that is not exhausted.
 const PART: u64 = 120;
-/// Until every daemon has noticed the outage, and after it.
+/// Time for every daemon to notice the outage, and its end.
 const MARGIN: Duration = Duration::from_millis(500);
 
 /// Requests for one key.
@@ -31,12 +31,12 @@ struct Offer<'a> {
     key: &'a str,
     value: &'a str,
     requests: u64,
-    /// Spread over this time.
+    /// The requests are spread over this time.
     time: Duration,
 }
 
 impl Offer<'_> {
-    /// Sends the requests to all daemons alike; the number admitted.
+    /// Sends the requests evenly to all daemons; returns the number admitted.
     fn send(self, daemons: &[Daemon]) -> u64 {
         let each = self.requests / (DAEMONS as u64 * CONNECTIONS);
         let apart = self.time / u32::try_from(each).expect("a small number").max(1);
@@ -79,13 +79,13 @@ fn start(redis: &RedisServer) -> Vec<Daemon> {
     (0..DAEMONS).map(|_| Daemon::start(setup)).collect()
 }
 
-/// Units that are admitted around one pause.
+/// Units admitted around one pause.
 fn measure(redis: &RedisServer, daemons: &[Daemon], millis: u64) -> Vec<Figure> {
     let (pause, value) = (Duration::from_millis(millis), millis.to_string());
     let unseen = format!("never seen before {millis}");
     let offer = |key, requests, time| Offer { key, value: &value, requests, time };
     let burst = |key| offer(key, BURST, Duration::ZERO).send(daemons);
-    // All daemons know that these two keys are exhausted, and what is left of the third.
+    // All daemons know that two keys are exhausted, and the remaining units of the third.
     let exhausted = [burst("local"), burst("deny")];
     let before = offer("allow", PART, Duration::ZERO).send(daemons);
     let time = pause + 2 * MARGIN;
@@ -118,8 +118,8 @@ fn measure(redis: &RedisServer, daemons: &[Daemon], millis: u64) -> Vec<Figure> 
     });
     let took = start.elapsed();
     let is_well = || daemons.iter().all(|daemon| !daemon.is_degraded());
-    wait_until("every daemon uses Redis again", PATIENCE, is_well);
-    wait_until("every daemon has debited what it admitted", PATIENCE, || {
+    wait_until("every daemon uses Redis again", TIMEOUT, is_well);
+    wait_until("every daemon has debited what it admitted", TIMEOUT, || {
         daemons.iter().all(|daemon| pending_keys(daemon) == 0)
     });
     let left = burst("allow");
@@ -148,7 +148,7 @@ fn measure(redis: &RedisServer, daemons: &[Daemon], millis: u64) -> Vec<Figure> 
     ]
 }
 
-/// Keys whose units a daemon still has to debit.
+/// Keys with pending debits on a daemon.
 fn pending_keys(daemon: &Daemon) -> u64 {
     let metrics = daemon.admin("/metrics").body;
     let line = metrics.lines().find_map(|line| line.strip_prefix("tidegate_fallback_owing_keys "));

@@ -1,4 +1,4 @@
-//! envoyproxy/ratelimit with the same limits, to be measured beside Tidegate.
+//! envoyproxy/ratelimit with the same limits, for comparison.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Starts as many as there are daemons, on one Redis.
+    /// Starts as many processes as there are daemons, on one Redis.
     pub(crate) fn start_all(redis: &RedisServer) -> Result<Vec<Self>, String> {
         (0..DAEMONS).map(|_| Self::start(redis)).collect()
     }

@@ -6,18 +6,18 @@ use tidegate::Scope;
 use tokio::time::Instant;
 
 use super::figure::Figure;
-use super::node::{PATIENCE, let_pass};
+use super::node::{TIMEOUT, let_pass};
 use super::pace::Pace;
 use crate::clients::{self, Client};
 use crate::servers::{RedisServer, our_program};
 
 const PLACES: u64 = 100;
-/// Asks the server for its time and counts in one go: places whose lease has not ended.
+/// Reads the server's time and counts leases that have not expired, in one step.
 const COUNT: &str = "local time = redis.call('TIME')
     local now = string.format('(%.0f', time[1] * 1000000 + time[2])
     return redis.call('ZCOUNT', KEYS[1], now, '+inf')";
 
-/// F9: a hundred places of a process that is killed.
+/// F9: a killed process that holds a hundred places.
 pub(crate) fn holder_dies(pace: &Pace) -> Vec<Figure> {
     let (server, program) = (RedisServer::start(), our_program("redis_client"));
     let limit = format!("in_flight:{PLACES}:{}", pace.lease.as_micros());
@@ -31,7 +31,7 @@ pub(crate) fn holder_dies(pace: &Pace) -> Vec<Figure> {
     let mut holder = Client::start(&program, &["hold", &url, &limit, "key=job", &places]);
     holder.say("take");
     let mut most = holder.number("held");
-    // Long enough that leases were renewed.
+    // Long enough for leases to be renewed.
     let start = Instant::now();
     while start.elapsed() < pace.lease * 3 / 2 {
         most = most.max(in_use());
@@ -41,7 +41,7 @@ pub(crate) fn holder_dies(pace: &Pace) -> Vec<Figure> {
     holder.kill();
     let killed = Instant::now();
     while in_use() > 0 {
-        assert!(killed.elapsed() < PATIENCE, "places are never given back");
+        assert!(killed.elapsed() < TIMEOUT, "places are never given back");
         let_pass(Duration::from_millis(5));
     }
     let half = Duration::from_millis(500);

@@ -1,12 +1,13 @@
-//! A node in a process of its own, which is killed and stopped as it comes. It asks about one key at a
-//! rate and prints every request that was admitted, with its times.
+//! A node in a separate process, which tests kill and stop at random.
+//!
+//! It sends requests for one key at a constant rate and prints every admitted request with its times.
 //!
 //! ```text
 //! chaos_node URL RULES RATE
 //! ```
 //!
-//! It says `ready` once connected and begins after a line; the end of its input ends it, in order. Then it
-//! says how often it asked.
+//! It prints `ready` once connected and begins after a line. It ends gracefully with its input, and
+//! then prints the number of requests.
 
 use std::io::{BufRead, stdin};
 use std::sync::Arc;
@@ -19,9 +20,9 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::node::{Asker, Node, Setup};
 use crate::history::Event;
 
-/// What processes are told: the key of the one rule, and whose.
+/// The key of the one rule.
 pub(crate) const KEY: &str = "shared";
-/// Between two bursts of requests.
+/// Time between two bursts of requests.
 const TICK: Duration = Duration::from_millis(2);
 
 /// Works until its input ends.
@@ -52,7 +53,7 @@ fn wall_clock() -> u64 {
     u64::try_from(passed.as_micros()).expect("before the year 500000")
 }
 
-/// Asks once, and tells it if it was admitted.
+/// Sends one request, and prints it if it was admitted.
 async fn spend_one(asks: Asker) {
     let invoked = wall_clock();
     if asks.ask(KEY, "all").await.is_allowed() {
@@ -62,7 +63,8 @@ async fn spend_one(asks: Asker) {
 }
 
 impl Node {
-    /// Asks about one key so many times a second until told to stop; what is returned waits for the end.
+    /// Sends this many requests per second for one key until told to stop; the returned task waits
+    /// for the end.
     fn spend(
         &self,
         rate: u32,
@@ -73,7 +75,7 @@ impl Node {
             let apart = TICK.max(Duration::from_secs(1) / rate.max(1));
             let per_tick = (f64::from(rate) * apart.as_secs_f64()).round() as u64;
             let mut tick = interval(apart);
-            // A process that was stopped does not catch up.
+            // A process that was stopped does not make up for missed requests.
             tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
             while !stops.load(Ordering::Relaxed) {
                 tick.tick().await;

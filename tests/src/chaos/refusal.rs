@@ -1,11 +1,11 @@
-//! F12: the store answers, and refuses.
+//! F12: the store answers with refusals.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::figure::Figure;
-use super::node::{PATIENCE, let_pass, policy_text};
+use super::node::{TIMEOUT, let_pass, policy_text};
 use super::pace::Pace;
 use crate::http;
 use crate::servers::{Builder, Cluster, Daemon, DaemonSetup, RedisServer, our_program};
@@ -13,9 +13,9 @@ use crate::servers::{Builder, Cluster, Daemon, DaemonSetup, RedisServer, our_pro
 const RULES: &str = "
   - {key: allow, rate: 100/year, on_store_failure: allow}
 ";
-/// What is found within it.
+/// Time within which a refusal must be noticed.
 const SOON: Duration = Duration::from_secs(1);
-/// What `allow` admits of a limit of 100 whose store refuses: what `local` does.
+/// Units that `allow` admits of a limit of 100 while the store refuses: as many as `local`.
 const SHARE: u64 = 150;
 
 fn setup<'a>(program: &'a std::path::Path, policy: &'a str, store: &'a str) -> DaemonSetup<'a> {
@@ -28,7 +28,7 @@ fn setup<'a>(program: &'a std::path::Path, policy: &'a str, store: &'a str) -> D
     }
 }
 
-/// How long until a daemon says what is wrong with its store, by not starting.
+/// Time until a daemon reports the fault of its store by not starting.
 fn found_at_start(server: &RedisServer, word: &str) -> Duration {
     let (program, policy, store) = (our_program("tidegate"), policy_text(RULES), server.url());
     let start = Instant::now();
@@ -39,7 +39,7 @@ fn found_at_start(server: &RedisServer, word: &str) -> Duration {
     start.elapsed()
 }
 
-/// F12: found when the daemon starts.
+/// F12: noticed when the daemon starts.
 pub(crate) fn at_start(_: &Pace) -> Vec<Figure> {
     let plain = RedisServer::builder;
     let locked = plain().start();
@@ -64,7 +64,7 @@ pub(crate) fn at_start(_: &Pace) -> Vec<Figure> {
     cases.into_iter().map(measure).collect()
 }
 
-/// F12: found while the daemon runs.
+/// F12: noticed while the daemon runs.
 pub(crate) fn under_load(_: &Pace) -> Vec<Figure> {
     let server = RedisServer::start();
     let (program, policy, store) = (our_program("tidegate"), policy_text(RULES), server.url());
@@ -84,7 +84,7 @@ pub(crate) fn under_load(_: &Pace) -> Vec<Figure> {
         if daemon.admin("/readyz").status == 503 {
             break;
         }
-        assert!(full.elapsed() < PATIENCE, "readiness does not change");
+        assert!(full.elapsed() < TIMEOUT, "readiness does not change");
     }
     let noticed = full.elapsed();
     for _ in 0..400 {
@@ -94,7 +94,7 @@ pub(crate) fn under_load(_: &Pace) -> Vec<Figure> {
     }
     server.command(&["CONFIG", "SET", "maxmemory", "0"]);
     let mended = Instant::now();
-    // What was refused lately keeps it from being ready for ten seconds; decisions are not kept.
+    // The daemon stays unready for ten seconds after a refusal; decisions are not affected.
     let_pass(Duration::from_millis(50));
     let by_store = comes_back(&mut ask, &daemon);
     vec![
@@ -105,7 +105,8 @@ pub(crate) fn under_load(_: &Pace) -> Vec<Figure> {
     ]
 }
 
-/// When the store decides again: what was admitted has been booked, so that it denies.
+/// The time at which the store decides again: the admitted units have been booked, so the store
+/// denies.
 fn comes_back(ask: &mut impl FnMut() -> u16, daemon: &Daemon) -> Instant {
     let count = || {
         let metrics = daemon.admin("/metrics").body;
@@ -121,6 +122,6 @@ fn comes_back(ask: &mut impl FnMut() -> u16, daemon: &Daemon) -> Instant {
         if count() <= before {
             return Instant::now();
         }
-        assert!(start.elapsed() < PATIENCE, "it is never asked again");
+        assert!(start.elapsed() < TIMEOUT, "it is never asked again");
     }
 }

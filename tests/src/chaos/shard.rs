@@ -14,7 +14,7 @@ const RULES: &str = "
   - {key: user, rate: 1000000/day, on_store_failure: deny}
 ";
 const USERS: u64 = 120;
-/// How requests are told apart.
+/// The kinds of requests.
 const ELSEWHERE: usize = 0;
 const THERE: usize = 1;
 
@@ -22,7 +22,7 @@ fn name(number: u64) -> String {
     format!("user-{number:03}-")
 }
 
-/// F4: only keys of its slots notice.
+/// F4: only keys in its slots are affected.
 pub(crate) fn hangs(pace: &Pace) -> Vec<Figure> {
     let cluster = Cluster::start();
     let (url, deadline) = (cluster.url(), pace.deadline);
@@ -45,7 +45,7 @@ pub(crate) fn hangs(pace: &Pace) -> Vec<Figure> {
     let paused = cluster.pause_primary_of(0);
     node.until("the outage is noticed", |state| state == CircuitState::Open);
     load.enter(Phase::Outage);
-    // Its replica takes over meanwhile.
+    // Its replica takes over in the meantime.
     let_pass(pace.outage);
     let open = node.circuits().iter().filter(|it| it.state != CircuitState::Closed).count();
     paused.resume();

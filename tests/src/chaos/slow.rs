@@ -15,7 +15,7 @@ const RULES: &str = "
   - {key: wide, rate: 1000000/day, on_store_failure: allow}
   - {key: scarce, rate: 500/year, on_store_failure: deny}
 ";
-/// What `scarce` has.
+/// The units of `scarce`.
 const UNITS: u64 = 500;
 
 fn start(pace: &Pace) -> (RedisServer, FaultProxy, Node) {
@@ -26,7 +26,7 @@ fn start(pace: &Pace) -> (RedisServer, FaultProxy, Node) {
     (server, proxy, node)
 }
 
-/// F3: three of ten replies come four deadlines late.
+/// F3: three of ten replies are four deadlines late.
 pub(crate) fn lossy(pace: &Pace) -> Vec<Figure> {
     let (_server, proxy, node) = start(pace);
     let load = node.load(pace.rate / 10, pace.deadline, |number| About {
@@ -54,8 +54,8 @@ pub(crate) fn lossy(pace: &Pace) -> Vec<Figure> {
     ]
 }
 
-/// F22: every reply comes after its request was given up. What may have been charged is never given
-/// back, and no reply is taken for another's.
+/// F22: every reply arrives after its request has given up. Units that may have been charged are
+/// never returned, and no reply is taken for that of another request.
 pub(crate) fn late(pace: &Pace) -> Vec<Figure> {
     let (_server, proxy, node) = start(pace);
     let ask = |value: String| About { kind: 0, key: "scarce", value };
@@ -64,19 +64,19 @@ pub(crate) fn late(pace: &Pace) -> Vec<Figure> {
         let fault = Fault::Late { percent: 100, by: 3 * pace.deadline };
         proxy.set(if round % 2 == 0 { fault } else { Fault::None });
         for _ in 0..8 {
-            let told = node.check_at_once(vec![ask("all".into()); 25]);
-            admitted += told.iter().filter(|told| told.is_allowed()).count() as u64;
-            unanswered += told.iter().filter(|told| !told.is_by_store()).count() as u64;
+            let answer = node.check_at_once(vec![ask("all".into()); 25]);
+            admitted += answer.iter().filter(|answer| answer.is_allowed()).count() as u64;
+            unanswered += answer.iter().filter(|answer| !answer.is_by_store()).count() as u64;
         }
         proxy.set(Fault::None);
         node.until_closed();
     }
     let taken = UNITS - node.remaining("scarce", "all");
     // Each request has its own key, and must get the answer for that key.
-    let told = node.check_at_once((0..100).map(|user| ask(format!("user{user}"))).collect());
+    let answer = node.check_at_once((0..100).map(|user| ask(format!("user{user}"))).collect());
     let mixed_up = (0..100).filter(|user| {
         let left = node.remaining("scarce", &format!("user{user}"));
-        let was_let_in = u64::from(told[*user].is_allowed());
+        let was_let_in = u64::from(answer[*user].is_allowed());
         UNITS - left < was_let_in || UNITS - left > 1
     });
     let mixed_up = mixed_up.count() as u64;
@@ -92,7 +92,7 @@ pub(crate) fn late(pace: &Pace) -> Vec<Figure> {
     ]
 }
 
-/// F1, F22: resets, losses, half-closed connections and replies cut short, one after the other.
+/// F1, F22: resets, losses, half-closed connections and truncated replies, one after the other.
 pub(crate) fn broken(pace: &Pace) -> Vec<Figure> {
     let (_server, proxy, node) = start(pace);
     let load = node.load(pace.rate / 10, pace.deadline, |number| match number % 2 {
@@ -111,9 +111,9 @@ pub(crate) fn broken(pace: &Pace) -> Vec<Figure> {
         load.enter(Phase::Mended);
         proxy.set(Fault::None);
         let start = tokio::time::Instant::now();
-        // A fault may have opened the circuit or not; requests by the store say that all is well.
+        // A fault may have opened the circuit; decisions by the store show that all is well.
         while node.check("wide", "probe").source() != DecisionSource::Store {
-            assert!(start.elapsed() < super::node::PATIENCE, "{fault:?} is never got over");
+            assert!(start.elapsed() < super::node::TIMEOUT, "{fault:?} is never got over");
             let_pass(Duration::from_millis(1));
         }
         slowest = slowest.max(start.elapsed());

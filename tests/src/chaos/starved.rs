@@ -1,11 +1,11 @@
-//! Daemons that do not get the CPU, while Redis does: exactly the limit is admitted all the same.
+//! Daemons starve for CPU time while Redis does not: still exactly the limit is admitted.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use super::callers::{Callers, Outcome, start_daemons};
 use super::figure::Figure;
-use super::node::PATIENCE;
+use super::node::TIMEOUT;
 use super::pace::Pace;
 use super::peer::Peer;
 use super::strain::Strain;
@@ -59,13 +59,13 @@ fn kept_runnable(pace: &Pace, redis: &RedisServer, daemons: &[Daemon]) -> Vec<Fi
         figures.extend(worst.iter().flat_map(|worst| worst.figures(&strain.to_string())));
         // The next kind of starvation starts with a closed circuit.
         let is_well = || daemons.iter().all(|daemon| !daemon.is_degraded());
-        wait_until("every daemon uses Redis again", PATIENCE, is_well);
+        wait_until("every daemon uses Redis again", TIMEOUT, is_well);
     }
     figures
 }
 
 fn run(pace: &Pace, strain: Strain, daemons: &[Daemon], round: u32) -> Outcome {
-    // A storm meets each pause with many requests under way; a longer round meets more of them.
+    // A storm has many requests in progress at each pause; a longer round meets more pauses.
     let time = if round.is_multiple_of(2) { Duration::ZERO } else { pace.spread };
     let value = format!("{strain} {round}");
     let answered: Vec<AtomicU64> = daemons.iter().map(|_| AtomicU64::new(0)).collect();
@@ -76,7 +76,7 @@ fn run(pace: &Pace, strain: Strain, daemons: &[Daemon], round: u32) -> Outcome {
     })
 }
 
-/// Redis competes for the CPU as well: what Tidegate and envoyproxy/ratelimit admit then.
+/// Redis competes for CPU time as well: units admitted by Tidegate and envoyproxy/ratelimit.
 fn starved_too(pace: &Pace) -> Vec<Figure> {
     let limits = [Strain::Limit(Duration::from_millis(20))];
     let loops = pace.loops.iter().map(|count| Strain::Loops(*count));
@@ -85,7 +85,7 @@ fn starved_too(pace: &Pace) -> Vec<Figure> {
         for program in ["Tidegate", "envoyproxy/ratelimit"] {
             let what = format!("Redis starved too, {strain}, {program}");
             match run_starved_too(pace, strain, program) {
-                Ok(outcome) => figures.extend(outcome.told(&what)),
+                Ok(outcome) => figures.extend(outcome.without_target(&what)),
                 Err(why) => figures.push(Figure::left_out(format!("{what}: left out, {why}"))),
             }
         }
@@ -107,7 +107,7 @@ fn run_starved_too(pace: &Pace, strain: Strain, program: &str) -> Result<Outcome
     let groups = strain.limits(&pids).map_err(|error| format!("no CPU cgroup: {error}"))?;
     let answered: Vec<AtomicU64> = callers.transports.iter().map(|_| AtomicU64::new(0)).collect();
     let outcome = strain.during(&[], (&answered, 0), || {
-        // As fast as it goes: the rate is a figure too.
+        // As fast as possible, because the rate is a figure too.
         callers.ask((pace.requests, Duration::ZERO), "all", &answered)
     });
     drop((groups, daemons, peers));

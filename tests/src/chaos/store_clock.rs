@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::figure::Figure;
-use super::node::{Node, PATIENCE, Setup, let_pass};
+use super::node::{Node, Setup, TIMEOUT, let_pass};
 use super::pace::Pace;
 use crate::servers::RedisServer;
 
@@ -26,10 +26,10 @@ fn drain(node: &Node, key: &str) -> u64 {
     taken
 }
 
-/// F8: an hour ahead and an hour back, under a key that is used up.
+/// F8: an hour ahead and an hour back, under an exhausted key.
 pub(crate) fn steps(pace: &Pace) -> Vec<Figure> {
     let server = RedisServer::builder().faketime().start();
-    // faketime is slow, and the deadline is not what is measured.
+    // faketime is slow, so the deadline is long; it is not measured here.
     let (url, deadline) = (server.url(), pace.deadline.max(Duration::from_millis(250)));
     let node = Node::start(Setup { url: &url, rules: RULES, deadline, nodes: 1 });
     let mut figures = Vec::new();
@@ -39,23 +39,24 @@ pub(crate) fn steps(pace: &Pace) -> Vec<Figure> {
             drain(&node, key);
             server.step_clock(seconds);
             let (stepped, first) = (Instant::now(), window(&server));
-            // What was denied is repeated for a moment, so that it takes one to see what the step gave.
+            // A denial is repeated for a moment, so it takes a moment to see the effect of the
+            // step.
             let mut taken = drain(&node, key);
             let drained = Instant::now();
             while !node.check(key, "all").is_allowed() {
-                assert!(drained.elapsed() < PATIENCE, "{name} is locked out");
+                assert!(drained.elapsed() < TIMEOUT, "{name} is locked out");
                 let_pass(Duration::from_millis(1));
             }
             locked = locked.max(drained.elapsed());
             taken += 1 + drain(&node, key);
-            // What comes back meanwhile is no extra.
+            // Units refilled in the meantime are not extra.
             let given = match key {
                 "window" => UNITS * (window(&server) - first),
                 _ => refilled(stepped.elapsed()),
             };
             extra = extra.max(taken.saturating_sub(given));
         }
-        // A window that the clock has left keeps counting until it would have ended, and one more.
+        // A window that the clock has left keeps counting until its end, and one window more.
         let most = if key == "window" { 2 * REFILL } else { REFILL };
         figures.push(Figure::count(
             format!("{name} of 10: admitted in addition, once"),
@@ -67,12 +68,12 @@ pub(crate) fn steps(pace: &Pace) -> Vec<Figure> {
     figures
 }
 
-/// What a bucket gives in a time.
+/// Units that a bucket refills in this time.
 fn refilled(time: Duration) -> u64 {
     (time.as_secs_f64() / REFILL.as_secs_f64() * UNITS as f64).ceil() as u64
 }
 
-/// The number of the window that it is by the store's clock.
+/// The number of the current window by the store's clock.
 fn window(server: &RedisServer) -> u64 {
     let time = server.command(&["TIME"]);
     let (seconds, _): (u64, u64) = redis::from_redis_value(time).expect("two numbers");

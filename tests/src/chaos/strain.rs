@@ -1,4 +1,4 @@
-//! What keeps processes of a healthy host from running: busy loops, pauses, CPU limits.
+//! Ways to starve processes: busy loops, pauses, CPU limits.
 
 use std::fmt;
 use std::hint::spin_loop;
@@ -15,18 +15,18 @@ use crate::servers::{CPU_PERIOD, CpuGroup, Daemon, Stop};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Strain {
     Idle,
-    /// So many threads that compute all the time.
+    /// This many threads that compute all the time.
     Loops(usize),
-    /// One daemon after the other is stopped for so long, all the time.
+    /// One daemon after the other is stopped for this long, all the time.
     InTurn(Duration),
-    /// Every daemon is stopped once for so long.
+    /// Every daemon is stopped once for this long.
     Once(Duration),
     /// The CPU limit of each process, per 100 ms.
     Limit(Duration),
 }
 
 impl Strain {
-    /// Whether processes other than the daemons have less CPU time too.
+    /// Whether processes other than the daemons get less CPU time too.
     pub(crate) const fn takes_from_all(self) -> bool {
         matches!(self, Self::Loops(_))
     }
@@ -42,8 +42,8 @@ impl Strain {
         pids.iter().map(group).collect()
     }
 
-    /// Works under busy loops and pauses. `answered` counts the answers of each daemon, of so many
-    /// each.
+    /// Runs the work under busy loops and pauses. `answered` counts the answers of each daemon,
+    /// which expects `each` requests.
     pub(crate) fn during<T>(
         self,
         daemons: &[Daemon],
@@ -89,7 +89,7 @@ impl Strain {
             }
             Self::Once(time) => {
                 for (number, (daemon, answered)) in (1_u64..).zip(daemons.iter().zip(answered)) {
-                    // In the middle of its requests, and not all at the same time.
+                    // In the middle of the requests, and at different times.
                     let from = each * number / (2 * DAEMONS as u64);
                     scope.spawn(move || {
                         while goes_on() && answered.load(Ordering::Relaxed) < from {

@@ -1,4 +1,4 @@
-//! F1, F13: the store dies under load and is started again.
+//! F1, F13: the store crashes under load and is restarted.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::figure::Figure;
 use super::pace::Pace;
 use crate::servers::RedisServer;
 
-/// F1: killed, as a crash would.
+/// F1: killed, like a crash.
 pub(crate) fn killed(pace: &Pace) -> Vec<Figure> {
     let server = RedisServer::start();
     let course = Course::run(Plan::of(pace), &server, RedisServer::kill, RedisServer::restart);
@@ -19,7 +19,7 @@ pub(crate) fn killed(pace: &Pace) -> Vec<Figure> {
     figures
 }
 
-/// F13: all come back at once.
+/// F13: all clients return at once.
 pub(crate) fn herd(pace: &Pace) -> Vec<Figure> {
     let server = RedisServer::start();
     let plan = Plan { rate: pace.herd, ..Plan::of(pace) };

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::figure::Figure;
 use super::fleet::excess;
-use super::node::{PATIENCE, let_pass, policy_text};
+use super::node::{TIMEOUT, let_pass, policy_text};
 use super::pace::Pace;
 use crate::history::Event;
 use crate::http::Connection;
@@ -31,10 +31,10 @@ const RULES: &str = "
   - {key: leased, rate: 400/s, tier: leased, on_store_failure: deny}
   - {key: window, rate: 1000/year, algorithm: fixed_window, on_store_failure: deny}
 ";
-/// What the next revision of the policy has more.
+/// The additional rule of the next revision of the policy.
 const MORE: &str = "  - {key: more, rate: 1/s}\n";
 
-/// Where the daemons listen, while requests come.
+/// The addresses of the daemons under load.
 struct Load {
     listeners: [Mutex<SocketAddr>; DAEMONS],
     start: Instant,
@@ -51,7 +51,8 @@ impl Load {
         *self.listeners[number].lock().unwrap_or_else(PoisonError::into_inner) = listener;
     }
 
-    /// Asks one daemon about a key, at a third of the limit's rate; the requests that were admitted.
+    /// Sends requests for a key to one daemon, at a third of the limit's rate; returns the admitted
+    /// requests.
     fn ask(&self, key: &str, number: usize) -> Vec<Event> {
         let body = format!(r#"{{"domain":"chaos","descriptors":[{{"{key}":"all"}}]}}"#);
         let (apart, mut due) = (Duration::from_secs(3) / RATE as u32, Instant::now());
@@ -88,7 +89,8 @@ fn start(program: &Path, store: &str, rules: &str) -> Daemon {
     Daemon::start(DaemonSetup { program, policy, store, settings, has_fake_clock: false })
 }
 
-/// Daemons of the first revision, replaced under load; admitted requests by key, and how many got no answer.
+/// Replaces daemons of the first revision under load; returns admitted requests by key, and the
+/// number of requests without an answer.
 fn replace_all(pace: &Pace) -> ([Vec<Event>; KEYS.len()], u64) {
     let (redis, new) = (RedisServer::start(), our_program("tidegate"));
     let (store, old) = (redis.url(), earlier_program().unwrap_or_else(|| new.clone()));
@@ -109,7 +111,7 @@ fn replace_all(pace: &Pace) -> ([Vec<Event>; KEYS.len()], u64) {
             let mut last = std::mem::replace(daemon, next);
             let_pass(pace.steady / 4);
             last.terminate();
-            wait_until("the replaced daemon has ended", PATIENCE, || !last.is_running());
+            wait_until("the replaced daemon has ended", TIMEOUT, || !last.is_running());
         }
         let_pass(pace.outage);
         load.stops.store(true, Ordering::Relaxed);
@@ -152,6 +154,6 @@ pub(crate) fn rolling(pace: &Pace) -> Vec<Figure> {
     }
     let beyond = (window.len() as u64).saturating_sub(UNITS);
     figures.push(Figure::none("`window`: admitted beyond its limit", beyond));
-    figures.push(Figure::count("requests without an answer", unanswered, 0).told());
+    figures.push(Figure::count("requests without an answer", unanswered, 0).without_target());
     figures
 }

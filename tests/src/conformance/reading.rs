@@ -1,4 +1,4 @@
-//! Cases as they are written.
+//! Reads the files of conformance cases.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use tidegate::policy::Unit;
 use tidegate_core::Timestamp;
 
-use super::{Action, Limiting, Outcome, Question, Side, Sums};
+use super::{Action, CaseRequest, DescriptorInput, Limiting, Outcome, Sums};
 
 /// One case.
 #[derive(Clone, Debug, Deserialize)]
@@ -17,28 +17,28 @@ pub struct Case {
     pub name: String,
     /// The policy, by its name in the file or as text.
     policy: Option<String>,
-    /// Several files instead, by names or as texts.
+    /// Several policy files instead, by names or as texts.
     #[serde(default)]
     policies: Vec<String>,
     /// Whether the files may share a domain.
     #[serde(default)]
     pub merge: bool,
-    /// The domain that is asked for unless a step says; `api` unless a case does.
+    /// The domain of all steps that have none; `api` unless set.
     #[serde(default)]
     pub domain: Option<String>,
-    /// When it begins.
+    /// The start of the case.
     #[serde(default)]
     pub at: Option<String>,
-    /// What is asked.
+    /// The steps.
     #[serde(default)]
     pub steps: Vec<Step>,
-    /// What is told of files that cannot be used.
+    /// The errors in files that cannot be used.
     #[serde(default)]
     pub rejected: Vec<Rejected>,
-    /// What the library tells of its rules, which no transport does.
+    /// The properties of rules that only the library reports.
     #[serde(default)]
-    pub rules: Vec<Told>,
-    /// Names and texts of the files, put together when the case was read.
+    pub rules: Vec<ExpectedRule>,
+    /// Names and texts of the policy files.
     #[serde(skip)]
     pub files: Vec<(String, String)>,
 }
@@ -47,7 +47,7 @@ pub struct Case {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Step {
-    /// How long after the step before.
+    /// Time since the previous step.
     pub(super) advance: Option<String>,
     /// Or when.
     pub(super) at: Option<String>,
@@ -61,7 +61,7 @@ pub struct Step {
     hits: u64,
     /// The name of the request that acquires, releases, renews or is settled.
     holder: Option<String>,
-    /// How the request that is settled ended.
+    /// The outcome of the request that is settled.
     #[serde(default)]
     outcome: Outcome,
     pub(super) settled: Option<Sums>,
@@ -71,7 +71,7 @@ pub struct Step {
     pub(super) statuses: Option<Vec<Expected>>,
 }
 
-/// A descriptor: only entries, or with more to say.
+/// A descriptor: only entries, or with further fields.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 enum Descriptor {
@@ -102,15 +102,15 @@ enum EntryText {
     Pair(String, String),
 }
 
-/// What is answered to a request as a whole.
+/// The expected answer to a request as a whole.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Overall {
     /// Yes or no.
     Code(Code),
-    /// Neither, and why.
+    /// No answer, for this reason.
     Error {
-        /// A piece of the text.
+        /// A part of the error text.
         error: String,
     },
 }
@@ -125,21 +125,21 @@ pub enum Code {
     Over,
 }
 
-/// What is told of one descriptor.
+/// The expected status of one descriptor.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expected {
-    /// Whether it is over its limit.
+    /// Whether the descriptor is over its limit.
     pub code: Code,
-    /// Which limit speaks.
+    /// The binding limit.
     pub limit: Option<ExpectedLimit>,
-    /// What is left.
+    /// The remaining units.
     pub remaining: Option<u64>,
     /// Whole seconds until a reset.
     pub reset: Option<u64>,
     /// Whole seconds, or `never`.
     pub retry_after: Option<Seconds>,
-    /// How long to hold back.
+    /// The delay.
     pub delay: Option<String>,
 }
 
@@ -168,13 +168,13 @@ impl std::fmt::Display for Seconds {
 pub enum ExpectedLimit {
     /// `nothing` or `unlimited`.
     Word(String),
-    /// What is not said may be anything.
+    /// Fields that are absent are not compared.
     Numbers {
-        /// What it is called.
+        /// The name of the limit.
         name: Option<String>,
-        /// The most that can be taken at once.
+        /// The most units that can be taken at once.
         capacity: Option<u64>,
-        /// The same, as envoyproxy/ratelimit tells it.
+        /// The same number in the form of envoyproxy/ratelimit.
         requests_per_unit: Option<u64>,
         /// Its unit.
         unit: Option<String>,
@@ -182,8 +182,8 @@ pub enum ExpectedLimit {
 }
 
 impl ExpectedLimit {
-    pub(super) fn agrees(&self, told: &Limiting) -> bool {
-        match (self, told) {
+    pub(super) fn agrees(&self, answer: &Limiting) -> bool {
+        match (self, answer) {
             (Self::Word(word), Limiting::Nothing) => word == "nothing",
             (Self::Word(word), Limiting::Unlimited) => word == "unlimited",
             (
@@ -207,28 +207,28 @@ impl ExpectedLimit {
     }
 }
 
-/// What is told of a file that cannot be used.
+/// The expected error in a file that cannot be used.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rejected {
     /// `line:column`.
     pub at: String,
-    /// A piece of the message.
+    /// A part of the message.
     pub says: String,
 }
 
-/// What the library tells of a rule.
+/// The expected properties of a rule in the library.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Told {
+pub struct ExpectedRule {
     /// Its path.
     pub rule: String,
     /// `names`, `value` or `everything`.
     pub metric: Option<String>,
     /// Its metadata, in one line.
     pub metadata: Option<String>,
-    /// Of the limit that is tried beside the first limit: how often both said the same, how often it
-    /// would have denied, and how often it would have allowed.
+    /// For the shadow of the first limit: how often both agreed, how often it would have denied,
+    /// and how often it would have allowed.
     pub shadow: Option<[u64; 3]>,
 }
 
@@ -264,9 +264,9 @@ impl Step {
         self.ask.len()
     }
 
-    pub(super) fn question(&self, case: &Case, now: Timestamp) -> Question {
+    pub(super) fn question(&self, case: &Case, now: Timestamp) -> CaseRequest {
         let domain = self.domain.as_ref().or(case.domain.as_ref());
-        Question {
+        CaseRequest {
             now,
             action: self.action,
             domain: domain.cloned().unwrap_or_else(|| "api".into()),
@@ -279,7 +279,7 @@ impl Step {
 }
 
 impl Descriptor {
-    fn side(&self) -> Side {
+    fn side(&self) -> DescriptorInput {
         let (entries, hits, limit) = match self {
             Self::Entries(entries) => (entries, None, None),
             Self::Full(full) => (&full.entries, full.hits, full.limit.as_ref()),
@@ -289,7 +289,7 @@ impl Descriptor {
             EntryText::Pair(key, value) => vec![(key.clone(), value.clone())],
         });
         let limit = limit.map(|limit| (limit.requests_per_unit, unit_of(&limit.unit)));
-        Side { entries: pairs.collect(), hits, limit }
+        DescriptorInput { entries: pairs.collect(), hits, limit }
     }
 }
 

@@ -1,4 +1,4 @@
-//! How instants and spans are written in cases.
+//! Instants and spans in cases.
 
 use tidegate_core::{Span, Timestamp};
 

@@ -15,13 +15,13 @@ use crate::grpc::GrpcClient;
 use crate::http::Connection;
 use crate::rls::{Entry, RateLimitDescriptor, RateLimitRequest};
 
-/// Connections of a kind that keeps each busy.
+/// Number of connections of a kind that keeps each busy.
 const BUSY: usize = 4;
 
-/// Connections of a kind that keeps them open.
+/// Number of connections of a kind that keeps them open.
 const OPEN: usize = 200;
 
-/// What a hostile client does.
+/// The kinds of hostile clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Thousands of commands in one write.
@@ -34,7 +34,7 @@ pub enum Kind {
     SlowReader,
     /// Batches of a hundred questions.
     HttpBatch,
-    /// Values of 60 kB where 10,000 patterns are.
+    /// Values of 60 kB under limits with 10,000 patterns.
     LongGlob,
     /// Explanations of 64 descriptors, each with a long log.
     Explain,
@@ -70,7 +70,7 @@ impl Kind {
         Self::TlsHandshakes,
     ];
 
-    /// As options spell it.
+    /// The name in options.
     pub const fn name(self) -> &'static str {
         match self {
             Self::RespPipeline => "resp-pipeline",
@@ -89,7 +89,7 @@ impl Kind {
         }
     }
 
-    /// For the table.
+    /// The description in the table.
     pub const fn about(self) -> &'static str {
         match self {
             Self::RespPipeline => "RESP, 4 connections, 1,000 commands in one write",
@@ -114,7 +114,7 @@ impl Kind {
     }
 }
 
-/// What all connections of a hostile client share.
+/// State that all connections of a hostile client share.
 struct Hostile {
     kind: Kind,
     resp: SocketAddr,
@@ -133,7 +133,7 @@ pub fn attack(kind: Kind, [resp, http, grpc]: [SocketAddr; 3], length: Duration)
             let hostile = &hostile;
             scope.spawn(move || {
                 while hostile.goes_on() {
-                    // A connection that was closed is opened again, at a pace that cannot itself be the attack.
+                    // A closed connection is opened again, at a rate that is not itself an attack.
                     if hostile.run(number).is_err() && hostile.goes_on() {
                         thread::park_timeout(Duration::from_millis(1));
                     }
@@ -153,7 +153,8 @@ impl Hostile {
         self.done.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// One connection after the other, or many at once, until the peer closes or the time is up.
+    /// Uses one connection after the other, or many at once, until the peer closes or the time is
+    /// over.
     fn run(&self, number: usize) -> io::Result<()> {
         match self.kind {
             Kind::RespPipeline => self.resp(&THROTTLE.repeat(1_000), 6_000),
@@ -173,7 +174,7 @@ impl Hostile {
                 self.web("POST /v1/batch", &format!("{{\"questions\":[{}]}}", questions.join(",")))
             }
             Kind::LongGlob => {
-                // Almost every pattern, over and over.
+                // A value that almost matches every pattern, repeatedly.
                 let value = "/item0000x/item1234".repeat(3_100);
                 let sides = format!("[{{\"path\":\"{value}\"}}]");
                 self.web("POST /v1/check", &policy_question(&sides))
@@ -202,7 +203,7 @@ impl Hostile {
         }
     }
 
-    /// Sends commands and reads the lines that answer them.
+    /// Sends commands, and reads this many lines of replies.
     fn resp(&self, commands: &str, lines: usize) -> io::Result<()> {
         let mut socket = connect(self.resp)?;
         let mut writer = socket.try_clone()?;
@@ -226,7 +227,7 @@ impl Hostile {
         Ok(())
     }
 
-    /// Asks over and over on one connection.
+    /// Repeats a request on one connection.
     fn web(&self, call: &str, body: &str) -> io::Result<()> {
         let mut connection = Connection::open(self.http)?;
         while self.goes_on() {
@@ -239,7 +240,7 @@ impl Hostile {
         Ok(())
     }
 
-    /// Many connections that each send a short pipeline, and read the answers once all have sent.
+    /// Many connections that each send a short pipeline, and read the replies once all have sent.
     fn many(&self) -> io::Result<()> {
         let mut sockets = self.open(self.resp)?;
         let commands = THROTTLE.repeat(30);
@@ -263,7 +264,7 @@ impl Hostile {
         Ok(())
     }
 
-    /// Many connections that send whatever is taken, and read nothing.
+    /// Many connections that send as much as the peer takes, and read nothing.
     fn never_read(&self) -> io::Result<()> {
         let mut sockets = self.open(self.resp)?;
         for socket in &sockets {
@@ -283,7 +284,7 @@ impl Hostile {
         Ok(())
     }
 
-    /// Many connections that send one byte of a head, then the next.
+    /// Many connections that send one byte of a head at a time.
     fn byte_by_byte(&self) -> io::Result<()> {
         let mut sockets = self.open(self.http)?;
         let head = format!("GET /healthz HTTP/1.1\r\nhost: x\r\nfiller: {}", "x".repeat(60_000));
@@ -372,7 +373,7 @@ impl Hostile {
             let mut socket = connect(self.grpc)?;
             let mut tls = rustls::ClientConnection::new(Arc::clone(&config), name.clone())
                 .map_err(io::Error::other)?;
-            // The server has signed once its first messages are here, whatever is made of them.
+            // The server has signed once its first messages have arrived.
             let _ = tls.complete_io(&mut socket);
             self.count(1);
         }
@@ -380,7 +381,7 @@ impl Hostile {
     }
 }
 
-/// A decision, answered in six lines.
+/// A decision, with a reply of six lines.
 const THROTTLE: &str =
     "*5\r\n$11\r\nCL.THROTTLE\r\n$7\r\nhostile\r\n$2\r\n99\r\n$2\r\n99\r\n$2\r\n60\r\n";
 
@@ -404,7 +405,7 @@ fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// A connection that fails rather than hangs.
+/// A connection with a timeout.
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = TcpStream::connect(address)?;
     socket.set_read_timeout(Some(Duration::from_secs(10)))?;

@@ -1,6 +1,5 @@
-//! Normal clients: one request at a time each, at a steady rate, in a process of their own.
-//!
-//! They run at real-time priority, where the system allows it.
+//! Normal clients in a separate process: each sends one request at a time, at a steady rate. They
+//! run at real-time priority where the system allows it.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,15 +11,15 @@ use super::{now, share};
 use crate::http::{self, Connection};
 use crate::servers::our_program;
 
-/// Clients of each protocol; connections are handed round, so each worker has some.
+/// Clients of each protocol; connections are distributed over the workers.
 const CLIENTS: usize = 4;
 
 /// The time between two requests of one client.
 const PERIOD: Duration = Duration::from_millis(8);
 
-/// What the normal clients saw.
+/// The results of the normal clients.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Told {
+pub struct NormalStats {
     /// Requests that were answered.
     pub answered: u64,
     /// Requests that failed.
@@ -33,7 +32,7 @@ pub struct Told {
 ///
 /// # Panics
 /// If the process cannot be started, or tells nothing.
-pub(super) fn run(transports: &[SocketAddr; 3], length: Duration) -> Told {
+pub(super) fn run(transports: &[SocketAddr; 3], length: Duration) -> NormalStats {
     let program = our_program("hostile");
     let mut command = Command::new(&program);
     if share::has_priorities() {
@@ -41,16 +40,16 @@ pub(super) fn run(transports: &[SocketAddr; 3], length: Duration) -> Told {
         command.args(["--rr", share::NORMAL]).arg(&program);
     }
     command.arg("normal").args(transports.map(|transport| transport.to_string()));
-    let told = command.arg(length.as_millis().to_string()).output().expect("it was built");
-    let text = String::from_utf8_lossy(&told.stdout);
+    let reply = command.arg(length.as_millis().to_string()).output().expect("it was built");
+    let text = String::from_utf8_lossy(&reply.stdout);
     let numbers: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    let [answered, failed, micros] = numbers[..] else { panic!("normal clients told {told:?}") };
-    Told { answered, failed, p99: Duration::from_micros(micros) }
+    let [answered, failed, micros] = numbers[..] else { panic!("normal clients told {reply:?}") };
+    NormalStats { answered, failed, p99: Duration::from_micros(micros) }
 }
 
-/// Asks for so long. A request that begins late because the one before it was slow counts from when it
-/// was due.
-pub fn ask(transports: &[SocketAddr; 3], length: Duration) -> Told {
+/// Sends requests for this long. If a request is late because the one before it was slow, its time
+/// counts from when it was due.
+pub fn ask(transports: &[SocketAddr; 3], length: Duration) -> NormalStats {
     let mut times: Vec<Duration> = Vec::new();
     let mut failed = 0;
     thread::scope(|scope| {
@@ -72,7 +71,7 @@ pub fn ask(transports: &[SocketAddr; 3], length: Duration) -> Told {
     times.sort_unstable();
     let place = (times.len() * 99).div_ceil(100).saturating_sub(1);
     let p99 = times.get(place).copied().unwrap_or_default();
-    Told { answered: times.len() as u64, failed, p99 }
+    NormalStats { answered: times.len() as u64, failed, p99 }
 }
 
 fn client(
@@ -94,7 +93,7 @@ fn client(
     (times, failed)
 }
 
-/// One decision over the Redis protocol, on a connection that is kept.
+/// One decision over the Redis protocol, on a kept connection.
 fn resp(address: SocketAddr, number: usize) -> impl FnMut() -> io::Result<()> {
     let mut socket: Option<TcpStream> = None;
     move || {
@@ -105,7 +104,7 @@ fn resp(address: SocketAddr, number: usize) -> impl FnMut() -> io::Result<()> {
         let request = format!("CL.THROTTLE normal:{number} 999999 999999 60\r\n");
         open.write_all(request.as_bytes())?;
         let (mut answer, mut lines) = (Vec::new(), 0);
-        // An array of five numbers, each on a line of its own.
+        // An array of five numbers, each on a separate line.
         while lines < 6 {
             let mut piece = [0; 256];
             let length = open.read(&mut piece)?;
@@ -123,7 +122,7 @@ fn resp(address: SocketAddr, number: usize) -> impl FnMut() -> io::Result<()> {
     }
 }
 
-/// One decision over HTTP, on a connection that is kept.
+/// One decision over HTTP, on a kept connection.
 fn web(address: SocketAddr, number: usize) -> impl FnMut() -> io::Result<()> {
     let mut connection: Option<Connection> = None;
     let body = format!("{{\"domain\":\"hostile\",\"descriptors\":[{{\"user\":\"u{number}\"}}]}}");

@@ -4,26 +4,26 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Where groups of processes are, in the first version of that interface.
+/// The folder of control groups, in version 1.
 const GROUPS: &str = "/sys/fs/cgroup/cpu";
 
-/// Microseconds of CPU time in each period: a fifth of a core. The period is short, so that the hostile
-/// client never stands still for long.
+/// Microseconds of CPU time in each period: a fifth of a core. The period is short, so that the
+/// hostile client never pauses for long.
 const QUOTA: &str = "1000";
 const PERIOD: &str = "5000";
 
-/// The least weight there is: a hostile client is on another machine, and takes no CPU time from the
-/// daemon but by what it asks for.
+/// The smallest weight. A hostile client stands for another machine, so it takes CPU time from the
+/// daemon only by its requests.
 const WEIGHT: &str = "2";
 
-/// What keeps a process to its share.
+/// How a process is kept to its CPU share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// Nothing, yet.
+    /// Not bounded yet.
     None,
     /// A fifth of a core, by a control group.
     Group,
-    /// The lowest priority, where no group can be made.
+    /// The lowest priority, if no group can be created.
     Priority,
 }
 
@@ -46,7 +46,7 @@ impl Drop for Share {
     }
 }
 
-/// Puts a process on its share.
+/// Limits a process to its share.
 pub(super) fn limit(process: &Child) -> Share {
     let pid = process.id().to_string();
     let group = Path::new(GROUPS).join(format!("tidegate-hostile-{pid}"));
@@ -63,18 +63,18 @@ pub(super) fn limit(process: &Child) -> Share {
     Share(None)
 }
 
-/// The daemon runs before the hostile client, and the normal clients before both. They stand for programs on
-/// machines of their own, which would not wait for a CPU of this one.
+/// The daemon runs before the hostile client, and the normal clients before both. They stand for
+/// programs on other machines, which would not wait for this CPU.
 pub(super) const DAEMON: &str = "1";
 pub(super) const NORMAL: &str = "2";
 
 /// Whether processes may run at real-time priority here.
-pub(super) fn has_priorities() -> bool {
+pub fn has_priorities() -> bool {
     let tried = Command::new("chrt").args(["--rr", NORMAL, "true"]).stderr(Stdio::null()).status();
     tried.is_ok_and(|status| status.success())
 }
 
-/// Runs all threads of the daemon at their real-time priority, where the system allows it.
+/// Runs all threads of the daemon at their real-time priority, if the system allows it.
 pub(super) fn prefer_daemon(pid: u32) {
     if has_priorities() {
         let words = ["--all-tasks", "--rr", "--pid", DAEMON, &pid.to_string()];

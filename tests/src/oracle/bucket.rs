@@ -7,20 +7,20 @@ use tidegate_core::{AlgorithmName, Decision, Op, Outcome, Span};
 use super::{deny, never_fits};
 use crate::subject::{Numbers, Subject};
 
-/// A bucket's key: how many tokens it held at the last write.
+/// A bucket's key: the number of tokens at the last write.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     pace: Pace,
     kept: Option<Kept>,
 }
 
-/// How fast tokens come and how many fit.
+/// The rate of tokens, and their maximum.
 #[derive(Clone, Debug, PartialEq)]
 struct Pace {
     /// Tokens per microsecond.
     rate: BigRational,
     capacity: u64,
-    /// Shaping only: how many start without delay.
+    /// Shaping only: the number of units that start without delay.
     burst: Option<u64>,
 }
 
@@ -28,7 +28,7 @@ struct Pace {
 struct Kept {
     level: BigRational,
     as_of: u64,
-    /// The numbers it was written under.
+    /// The numbers at the last write.
     pace: Pace,
 }
 
@@ -43,7 +43,7 @@ impl Bucket {
 
     pub(super) fn decide(&mut self, now: u64, op: Op) -> Decision {
         let raw = self.level(now);
-        // Fewer than no tokens: a clock stepped back or the numbers shrank.
+        // Fewer than no tokens: the clock went back, or the numbers shrank.
         let broken = raw.is_negative();
         let level = if broken { BigRational::zero() } else { raw };
         match op {
@@ -69,7 +69,7 @@ impl Bucket {
                 self.answer(Outcome::Allow, &after, 0)
             }
             Op::ReturnOwed { units, until } => {
-                // What has come back by itself since is not owed any more.
+                // Tokens refilled since then are no longer owed.
                 let owed = whole(until.as_micros().saturating_sub(now)) * &self.pace.rate;
                 let missing = whole(self.pace.capacity) - &level;
                 let returned = whole(units).min(owed).min(missing);
@@ -92,7 +92,7 @@ impl Bucket {
         }
     }
 
-    /// Tokens at `now`, at most the capacity; negative if nothing could have led here.
+    /// Tokens at `now`, at most the capacity; negative if no history leads here.
     fn level(&self, now: u64) -> BigRational {
         let full = whole(self.pace.capacity);
         let Some(kept) = &self.kept else { return full };
@@ -101,9 +101,9 @@ impl Bucket {
         (then + passed * &self.pace.rate).min(full)
     }
 
-    /// What was kept under other numbers: the debt stays the time it was, so the instant at which
-    /// the bucket is full stays; its fraction of a tick is a count of the old denominator's parts
-    /// and is read as so many of the new one's.
+    /// Converts a state kept under other numbers: the debt stays the same time, so the instant at
+    /// which the bucket is full stays the same. The fraction of a tick counts parts of the old
+    /// denominator, and is read as parts of the new one.
     fn convert(&self, kept: &Kept) -> BigRational {
         let debt = (whole(kept.pace.capacity) - &kept.level) / &kept.pace.rate;
         let full_at = whole(kept.as_of) + debt;
@@ -118,7 +118,7 @@ impl Bucket {
         self.kept = Some(Kept { level: level.clone(), as_of: now, pace: self.pace.clone() });
     }
 
-    /// Whether `cost` fits into `level` tokens, and what is left then.
+    /// Whether `cost` fits into `level` tokens, and the tokens left.
     fn take(&self, level: &BigRational, cost: u64) -> (Outcome, BigRational) {
         if never_fits(cost, self.pace.capacity) {
             return (deny(None), level.clone());
@@ -131,8 +131,8 @@ impl Bucket {
         (self.start(level, cost), left)
     }
 
-    /// When an admitted request starts: shaping looks at a smaller bucket of `burst` tokens that
-    /// may owe some, and starts once that holds the request, or is full.
+    /// The start of an admitted request: shaping uses a smaller bucket of `burst` tokens that may
+    /// be in debt, and starts the request once that bucket holds its cost, or is full.
     fn start(&self, level: &BigRational, cost: u64) -> Outcome {
         let Some(burst) = self.pace.burst else { return Outcome::Allow };
         let waiting = whole(self.pace.capacity - burst);
@@ -144,7 +144,7 @@ impl Bucket {
         }
     }
 
-    /// Whole ticks until so many tokens have come: enough, and one fewer is not.
+    /// Whole ticks until this many tokens have been refilled: enough, and one fewer is not.
     fn refill_time(&self, tokens: &BigRational) -> u64 {
         let ticks = ceil(&(tokens / &self.pace.rate));
         let come = |ticks: u64| whole(ticks) * &self.pace.rate;
@@ -176,7 +176,7 @@ impl Pace {
         }
     }
 
-    /// What a fraction of a tick is counted in: one token takes `1 / rate`, reduced.
+    /// The denominator of a fraction of a tick: one token takes `1 / rate`, reduced.
     fn denominator(&self) -> BigRational {
         BigRational::from_integer(self.rate.recip().denom().clone())
     }

@@ -5,7 +5,7 @@ use tidegate_core::{Decision, Op, Outcome, Span};
 use super::{deny, never_fits};
 use crate::subject::Numbers;
 
-/// The largest count; beyond it a double would lose units.
+/// The largest count, above which a double would lose units.
 const MOST: u64 = 1 << 52;
 
 #[derive(Clone, Debug, Default)]
@@ -76,7 +76,7 @@ impl FixedWindow {
         }
     }
 
-    /// What counts at `now`, and whether no history could have left what is kept.
+    /// The counts at `now`, and whether no history could have left the kept state.
     fn seen(&self, numbers: &Numbers, now: u64) -> (Kept, bool) {
         let window = window_of(numbers, now);
         let fresh = Kept { window, count: 0 };
@@ -103,7 +103,7 @@ impl Kept {
     }
 }
 
-/// Whether a clock that went back at most an hour may have left the window after this one.
+/// Whether a clock that went back by at most an hour may have left the next window.
 fn is_soon(numbers: &Numbers, window: i128, now: u64) -> bool {
     end(numbers, window) - i128::from(now) <= 3_600_000_000
 }

@@ -50,7 +50,7 @@ impl InFlight {
                 }
             }
             Op::Release(id) => {
-                // Only this lease goes, even one that has ended: its holder is done for sure.
+                // Removes only this lease, even if it has expired, because its holder has ended.
                 self.leases.retain(|lease| lease.id != id.number());
                 after.leases.retain(|lease| lease.id != id.number());
             }
@@ -78,13 +78,13 @@ impl InFlight {
         }
     }
 
-    /// Unexpired leases, none ending later than one taken now would.
+    /// Unexpired leases, none of which ends later than a lease taken now.
     fn seen(&self, numbers: &Numbers, now: u64) -> Vec<Lease> {
         let alive = self.leases.iter().filter(|lease| lease.ends > now);
         alive.map(|lease| Lease { ends: lease.ends.min(now + numbers.per), ..*lease }).collect()
     }
 
-    /// Ids only grow, and do not start anew when a key is forgotten.
+    /// Ids only grow, also after a key was evicted.
     fn lend(&mut self, numbers: &Numbers, now: u64, units: u64) -> Option<LeaseId> {
         if units == 0 {
             return None;
@@ -114,7 +114,7 @@ fn judge(leases: &[Lease], numbers: &Numbers, now: u64, cost: u64) -> Outcome {
     }
 }
 
-/// Room appears only when a lease ends, so only those instants are looked at.
+/// Room appears only when a lease ends, so only those instants are checked.
 fn wait(leases: &[Lease], numbers: &Numbers, now: u64, cost: u64) -> u64 {
     let mut ends: Vec<u64> = leases.iter().map(|lease| lease.ends).collect();
     ends.sort_unstable();

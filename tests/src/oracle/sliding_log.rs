@@ -45,7 +45,7 @@ impl SlidingLog {
                 let until = until.as_micros();
                 let mut left = units;
                 let is_later = |it: &Admission| until > now && it.at + numbers.per >= until;
-                // Admissions of one instant are one; only so many are rewritten.
+                // Admissions of one instant count as one; only a bounded number is rewritten.
                 let mut instants: Vec<u64> =
                     after.iter().filter(|it| is_later(it)).map(|it| it.at).collect();
                 instants.dedup();
@@ -87,7 +87,7 @@ impl SlidingLog {
         }
     }
 
-    /// What lies within the window that ends at `now`; what claims to be later was made now.
+    /// The admissions within the window that ends at `now`; later times count as now.
     fn seen(&self, numbers: &Numbers, now: u64) -> Vec<Admission> {
         let within = self.kept.iter().filter(|admission| admission.at + numbers.per > now);
         within.map(|kept| Admission { at: kept.at.min(now), units: kept.units }).collect()
@@ -113,7 +113,7 @@ fn judge(log: &[Admission], numbers: &Numbers, now: u64, cost: u64) -> Outcome {
     }
 }
 
-/// Room appears only when an entry leaves, so only those instants are looked at.
+/// Room appears only when an entry leaves, so only those instants are checked.
 fn wait(log: &[Admission], numbers: &Numbers, now: u64, cost: u64) -> u64 {
     let leaves = |nth: u64| {
         let index = usize::try_from(nth - 1).expect("a log fits into memory");
@@ -123,7 +123,7 @@ fn wait(log: &[Admission], numbers: &Numbers, now: u64, cost: u64) -> u64 {
     leaves(first(entries, |nth| admits(log, numbers, leaves(nth), cost))) - now
 }
 
-/// The newest units go first.
+/// The newest units are removed first.
 fn give_back(log: &mut Vec<Admission>, mut units: u64) {
     while let Some(newest) = log.last_mut() {
         if newest.units > units {

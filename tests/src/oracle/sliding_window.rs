@@ -1,4 +1,4 @@
-//! The sliding window counter, literally by its definition.
+//! The sliding window counter, exactly by its definition.
 
 use tidegate_core::{Decision, Op, Outcome, Span};
 
@@ -49,7 +49,7 @@ impl SlidingWindow {
                 self.kept = Some(after);
             }
             Op::ReturnOwed { units, until } => {
-                // Nothing of a take is left two windows on.
+                // The units of a take no longer count two windows later.
                 let is_same = (seen.window + 2) * numbers.per == until.as_micros();
                 let returned = if is_same { units.min(seen.current) } else { 0 };
                 unbooked = units - returned;
@@ -87,14 +87,14 @@ impl Counts {
         Self { window: now / numbers.per, previous: 0, current: 0 }
     }
 
-    /// A window that is kept starts within an hour, and is the present one or the next.
+    /// A stored window starts within an hour, and is the current one or the next.
     fn is_impossible(self, numbers: &Numbers, now: u64) -> bool {
         let here = now / numbers.per;
         let start = u128::from(self.window) * u128::from(numbers.per);
         self.window > here + 1 || start > u128::from(now) + 3_600_000_000
     }
 
-    /// The counts as they stand at `now`. A window that has not begun yet is kept.
+    /// The counts at `now`. A window that has not begun yet is kept.
     fn seen(self, numbers: &Numbers, now: u64) -> Self {
         let window = now / numbers.per;
         match window.checked_sub(self.window) {
@@ -134,14 +134,14 @@ impl Counts {
         u64::try_from(free).expect("room is at most the limit")
     }
 
-    /// Three windows from now nothing is left of either count.
+    /// After three windows, neither count has any weight.
     fn wait(self, numbers: &Numbers, now: u64, cost: u64) -> u64 {
         first(3 * numbers.per, |ticks| {
             self.seen(numbers, now + ticks).admits(numbers, now + ticks, cost)
         })
     }
 
-    /// When neither count weighs anything any more.
+    /// When neither count has any weight.
     fn gone(self, numbers: &Numbers) -> u64 {
         let windows = if self.current > 0 { 2 } else { 1 };
         (self.window + windows) * numbers.per

@@ -1,4 +1,4 @@
-//! Answers as names and texts, so that what differs can be named.
+//! Answers as names and texts, so that differences can be named.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ impl Fields {
         fields
     }
 
-    /// Lines in any order, as a listing has them.
+    /// Lines in any order, as in a listing.
     pub(super) fn of_lines(page: &Page) -> Self {
         let mut fields = Self::default();
         fields.put("http.status", page.status);
@@ -49,18 +49,18 @@ impl Fields {
         fields
     }
 
-    /// The same without fields whose name is not wanted.
+    /// Removes fields whose name is not wanted.
     pub fn retain(&mut self, wants: impl Fn(&str) -> bool) {
         self.0.retain(|name, _| wants(name));
     }
 
-    /// Every unit that is told of a limit.
+    /// All units in the answer.
     pub fn units(&self) -> impl Iterator<Item = &str> {
         let units = self.0.iter().filter(|(name, _)| name.ends_with(".unit"));
         units.map(|(_, unit)| unit.trim_matches('"'))
     }
 
-    /// Name, this and the other, of each field in which they differ; "nothing" where one has none.
+    /// Name and both values of each field that differs; "nothing" if a field is missing.
     pub fn differences<'a>(&'a self, other: &'a Self) -> Vec<(&'a str, &'a str, &'a str)> {
         let text = |fields: &'a Self, name: &str| fields.0.get(name).map_or("nothing", |it| it);
         let mut names: Vec<&String> = self.0.keys().chain(other.0.keys()).collect();
@@ -81,7 +81,7 @@ impl Fields {
         for (index, status) in response.statuses.iter().enumerate() {
             self.add_status(&format!("statuses[{index}]"), status);
         }
-        // Ours only: envoyproxy/ratelimit has no such header.
+        // Only Tidegate has this header.
         let envoyproxy = |header: &&HeaderValue| header.key != "retry-after";
         for (index, header) in
             response.response_headers_to_add.iter().filter(envoyproxy).enumerate()

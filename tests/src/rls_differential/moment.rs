@@ -1,11 +1,11 @@
-//! When to ask, and what cannot be compared because it was asked at the wrong time.
+//! When to send requests, and which answers cannot be compared because of their time.
 
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A request takes a millisecond; a busy machine needs longer.
+/// Time that a request may take, also on a busy machine.
 const BEFORE_THE_END: Duration = Duration::from_millis(40);
-/// Clocks that count from the start of their process are off by less.
+/// Clocks that count from the start of their process differ by less.
 const AFTER_THE_START: Duration = Duration::from_millis(10);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -30,7 +30,7 @@ impl Moment {
         Self(since_1970().as_secs())
     }
 
-    /// Waits until a question would be answered within the second it is asked in.
+    /// Waits until a request would be answered within the second in which it is sent.
     pub fn to_ask() -> Self {
         loop {
             let now = since_1970();
@@ -46,13 +46,13 @@ impl Moment {
     }
 }
 
-/// Windows that began while both servers were being asked: they may have counted a request in
-/// different ones, and go on to differ until these end.
+/// Windows that began while both servers were being asked. The servers may have counted a request
+/// in different windows, and continue to differ until these end.
 #[derive(Debug, Default)]
 pub struct Seam([Option<u64>; UNITS.len()]);
 
 impl Seam {
-    /// Notes that a question was asked from one moment to another.
+    /// Records that a request was sent between these moments.
     pub fn note(&mut self, from: Moment, to: Moment) {
         for (window, (_, length)) in self.0.iter_mut().zip(UNITS) {
             if from.0 / length != to.0 / length {

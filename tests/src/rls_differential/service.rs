@@ -11,35 +11,35 @@ use super::{Edition, Fields};
 use crate::grpc::GrpcClient;
 use crate::servers::{Folder, Process, RedisServer, comes_true, free_port};
 
-/// A server starts in a second; a machine that builds at the same time needs longer.
+/// Time for a server to start, also on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// Where the policies are, from the folder of a service.
+/// The folder of policies, relative to the folder of a service.
 const RUNTIME: &str = "runtime";
 const SUBDIRECTORY: &str = "ratelimit";
 
-/// Which of the two.
+/// The program of a service.
 #[derive(Clone, Debug)]
 pub enum Program {
     /// envoyproxy/ratelimit.
     Envoyproxy(PathBuf),
-    /// Tidegate, its state where envoyproxy/ratelimit would have it.
+    /// Tidegate with the store of envoyproxy/ratelimit.
     Ours(PathBuf),
-    /// Tidegate, its state in memory.
+    /// Tidegate with state in memory.
     OursInMemory(PathBuf),
 }
 
-/// What is set besides addresses, and so how both answer.
+/// Environment variables besides addresses, which determine how both answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Stage {
-    /// What it is about.
+    /// The subject of the stage.
     pub name: &'static str,
-    /// Their variables.
+    /// The variables.
     pub variables: &'static [(&'static str, &'static str)],
 }
 
 impl Stage {
-    /// Every way to answer that a variable of envoyproxy/ratelimit chooses.
+    /// Every kind of answer that a variable of envoyproxy/ratelimit selects.
     pub const ALL: [Self; 8] = [
         Self { name: "as it comes", variables: &[] },
         Self {
@@ -78,7 +78,7 @@ impl Stage {
     ];
 }
 
-/// A service that was started, and clients of it.
+/// A running service, with its clients.
 #[derive(Debug)]
 pub struct Service {
     // Dropped first: a folder whose server still writes cannot be removed.
@@ -91,7 +91,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts the program with a Redis of its own; says why it does not come up.
+    /// Starts the program with a separate Redis, or returns the reason why it does not start.
     pub fn start(
         program: &Program,
         stage: &Stage,
@@ -108,7 +108,7 @@ impl Service {
         let (path, arguments) = program.command();
         let mut process = Process::start(path, &arguments, &variables, &folder);
         let mut web = Web::new(http);
-        // Each of its listeners starts by itself.
+        // Each listener starts separately.
         let listens =
             || [grpc, debug].iter().all(|transport| TcpStream::connect(transport).is_ok());
         let mut is_healthy =
@@ -121,7 +121,7 @@ impl Service {
         Ok(Self { process, grpc, web, debug: Web::new(debug), folder, _redis: redis })
     }
 
-    /// Asks through the transport that the question is meant for.
+    /// Sends a request through its transport.
     pub fn ask(&mut self, asked: &Asked) -> Fields {
         match asked {
             Asked::Call(request) => Fields::of_call(&self.grpc.should_rate_limit(request)),
@@ -132,13 +132,13 @@ impl Service {
         }
     }
 
-    /// A listing of its debug port, by lines.
+    /// A listing of the debug port, by lines.
     pub fn listing(&mut self, path: &str) -> Fields {
         let page = self.debug.ask("GET", path, "");
         Fields::of_lines(&page.unwrap_or_else(|error| self.panic(&error)))
     }
 
-    /// What it printed.
+    /// The output of the service.
     pub fn log(&self) -> String {
         self.folder.log()
     }
@@ -151,7 +151,7 @@ impl Service {
 
 impl Program {
     fn command(&self) -> (&Path, Vec<String>) {
-        // The Redis protocol is nothing they have, so no variable of envoyproxy/ratelimit says where it would be.
+        // envoyproxy/ratelimit has no Redis protocol, and so no variable for its address.
         let serve = ["serve", "--compat", "envoy", "--resp", "off"];
         let (path, words): (_, &[&str]) = match self {
             Self::Envoyproxy(path) => (path, &[]),
@@ -166,7 +166,7 @@ fn address(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
-/// What every deployment of envoyproxy/ratelimit sets.
+/// The variables that every deployment of envoyproxy/ratelimit sets.
 fn environment(
     redis: &RedisServer,
     folder: &Folder,
@@ -181,7 +181,7 @@ fn environment(
         ("DEBUG_PORT", debug.port().to_string()),
         ("REDIS_SOCKET_TYPE", "tcp".into()),
         ("REDIS_URL", redis.address()),
-        // As long as envoyproxy/ratelimit waits by itself; a machine that builds at the same time needs it.
+        // As long as the default of envoyproxy/ratelimit; a busy machine needs it.
         ("REDIS_TIMEOUT", "10s".into()),
         ("RUNTIME_ROOT", folder.file(RUNTIME).display().to_string()),
         ("RUNTIME_SUBDIRECTORY", SUBDIRECTORY.into()),

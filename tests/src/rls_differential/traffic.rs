@@ -1,4 +1,4 @@
-//! Requests that meet every rule of the policies, and those that meet none.
+//! Requests for every rule of the policies, and requests that no rule matches.
 
 use std::fmt;
 
@@ -7,16 +7,16 @@ use serde_json::{Value, json};
 
 use crate::rls::{Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, Unit};
 
-/// As long as values stay the same: long enough for every counter to overflow.
+/// Number of requests with the same values: enough for every counter to exceed its limit.
 const REQUESTS_PER_GENERATION: u64 = 1_500;
 const MOST_DESCRIPTORS: usize = 4;
 
-/// How much of their language the version that is compared with knows.
+/// The features of the compared version of envoyproxy/ratelimit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Edition {
-    /// What all versions agree about.
+    /// Features of all versions.
     Settled,
-    /// What versions from March 2026 on do as well: quotas, stars anywhere in a value, metadata.
+    /// Also features of versions from March 2026 on: quotas, stars anywhere in a value, metadata.
     Newer,
 }
 
@@ -29,14 +29,14 @@ impl Edition {
     }
 }
 
-/// One question, for the transport that it is meant for.
+/// One request, for its transport.
 #[derive(Clone, Debug)]
 pub enum Asked {
     /// Over gRPC.
     Call(RateLimitRequest),
     /// At `/json`.
     Json {
-        /// Envoyproxy does not care which.
+        /// Any method is accepted.
         method: &'static str,
         /// Mostly JSON.
         body: String,
@@ -127,9 +127,9 @@ const PATHS: &[Path] = &[
     settled("nowhere", &[("user", SOME)]),
 ];
 
-/// A limit that comes with a request: the value tells its numbers, so that no two units meet in one
-/// counter, which envoyproxy mixes up whenever their windows begin together, and no denial that it
-/// remembers is held against a higher limit.
+/// Limits that come with a request. The value contains the numbers, so that no two units share a
+/// counter, which envoyproxy/ratelimit would mix up if their windows begin together, and no cached
+/// denial is applied to a higher limit.
 const OVERRIDES: [(&str, Unit); 7] = [
     ("one-second", Unit::Second),
     ("one-minute", Unit::Minute),
@@ -140,7 +140,7 @@ const OVERRIDES: [(&str, Unit); 7] = [
     ("one-year", Unit::Year),
 ];
 
-/// An endless trace, which its seed tells whole.
+/// An endless trace, determined by its seed.
 #[derive(Debug)]
 pub struct Traffic {
     rng: Rng,
@@ -149,12 +149,12 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// The trace of a seed.
+    /// The trace of this seed.
     pub fn new(seed: u64, edition: Edition) -> Self {
         Self { rng: Rng::with_seed(seed), edition, asked: 0 }
     }
 
-    /// The next question.
+    /// The next request.
     pub fn ask(&mut self) -> Asked {
         self.asked += 1;
         if self.rng.u8(..) == 0 {
@@ -217,7 +217,7 @@ impl Traffic {
         RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits: false }
     }
 
-    /// A limit that comes along, and entries that only it is used with.
+    /// A limit that comes with a request, and the entries that only it uses.
     fn limit(&mut self, entries: &mut [Entry]) -> RateLimitOverride {
         let (name, unit) = OVERRIDES[self.rng.usize(..OVERRIDES.len())];
         let requests_per_unit = [0, 1, 3, 10, 1_000, u32::MAX][self.rng.usize(..6)];
@@ -234,7 +234,7 @@ impl Traffic {
     }
 }
 
-/// Bodies that are no requests, or hardly.
+/// Bodies that are not valid requests.
 const NONSENSE: &[&str] = &[
     "",
     "{",
@@ -262,7 +262,7 @@ const NONSENSE: &[&str] = &[
     r#" {"domain" : "units" , "descriptors" : [ { "entries" : [ { "key" : "free" } ] } ] } "#,
 ];
 
-/// How a request is written as JSON.
+/// Spellings of a request as JSON.
 #[derive(Clone, Copy, Debug)]
 enum Spelling {
     Camel,
@@ -292,7 +292,8 @@ impl Spelling {
         }
         if let Some(limit) = descriptor.limit {
             let name = format!("{:?}", limit.unit()).to_uppercase();
-            // Envoyproxy knows the week by its number only, for the protocol's list has no name for it.
+            // envoyproxy/ratelimit knows the week by its number only, because the protocol's list
+            // has no name for it.
             let is_named = limit.unit() != Unit::Week && !matches!(self, Self::Texts);
             let unit: Value = if is_named { name.into() } else { limit.unit.into() };
             let requests = match self {

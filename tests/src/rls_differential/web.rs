@@ -1,11 +1,11 @@
-//! A client of HTTP/1.1, one request after the other, as plain as the answers of both servers are.
+//! A plain HTTP/1.1 client, one request at a time.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// What never takes as long on any machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than any step takes on any machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A connection, opened when needed.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Web {
         Self { address, connection: None }
     }
 
-    /// Asks; once more on a new connection if the server had closed this one meanwhile.
+    /// Sends a request; repeats it on a new connection if the server has closed this one.
     pub(super) fn ask(&mut self, method: &str, path: &str, body: &str) -> std::io::Result<Page> {
         let was_open = self.connection.is_some();
         match self.try_to_ask(method, path, body) {
@@ -37,7 +37,8 @@ impl Web {
     }
 
     fn try_to_ask(&mut self, method: &str, path: &str, body: &str) -> std::io::Result<Page> {
-        // Kept only if all goes well: what is left in a broken one would be taken for an answer.
+        // The connection is kept only after success, because leftover bytes would be taken for the
+        // next answer.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => self.connect()?,
@@ -54,13 +55,13 @@ impl Web {
 
     fn connect(&self) -> std::io::Result<BufReader<TcpStream>> {
         let stream = TcpStream::connect(self.address)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
         stream.set_nodelay(true)?;
         Ok(BufReader::new(stream))
     }
 }
 
-/// An answer, and whether the connection stays open.
+/// Reads an answer; returns it with whether the connection stays open.
 fn read(connection: &mut BufReader<TcpStream>) -> std::io::Result<(Page, bool)> {
     let status = line(connection)?.split(' ').nth(1).and_then(|status| status.parse().ok());
     let status = status.ok_or_else(|| std::io::Error::other("no status"))?;

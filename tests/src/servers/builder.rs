@@ -1,4 +1,4 @@
-//! How a server is to be started.
+//! The configuration of a server to start.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub(crate) const SOCKET: &str = "redis.sock";
 /// The name of the configuration in the server's folder; sentinels and nodes rewrite their own.
 const CONFIGURATION: &str = "redis.conf";
 
-/// Collects what differs from a plain server that keeps nothing on disk.
+/// Collects the differences from a plain server without persistence.
 #[derive(Clone, Debug)]
 pub struct Builder {
     program: PathBuf,
@@ -67,19 +67,19 @@ impl Builder {
         self
     }
 
-    /// Gives it a wall clock that [`RedisServer::step_clock`] moves.
+    /// Gives the server a wall clock that [`RedisServer::step_clock`] sets.
     pub fn faketime(mut self) -> Self {
         self.fake_clock = true;
         self
     }
 
-    /// Runs another program than the `redis-server` of the path: Valkey, an older Redis.
+    /// Runs another program than `redis-server` of the path: Valkey, an older Redis.
     pub fn program(mut self, program: impl Into<PathBuf>) -> Self {
         self.program = program.into();
         self
     }
 
-    /// Makes it a node of a cluster, whose bus needs a port too.
+    /// Makes the server a node of a cluster, whose bus needs a port too.
     pub(crate) fn node(mut self) -> Self {
         self.role = Role::Node;
         self.arg("cluster-enabled", "yes")
@@ -95,12 +95,12 @@ impl Builder {
         self
     }
 
-    /// Starts it and returns once it answers; panics with its log if it does not.
+    /// Starts the server and returns once it answers; panics with its log if it does not.
     pub fn start(&self) -> RedisServer {
         RedisServer::start_from(|| self.setup())
     }
 
-    /// A folder and a port of its own, each time.
+    /// A new folder and a free port, each time.
     fn setup(&self) -> Setup {
         let folder = Folder::create();
         let port = if self.role == Role::Node { ports::free_with_bus() } else { ports::free() };
@@ -126,7 +126,7 @@ impl Builder {
         let quoted = |path: PathBuf| format!("{:?}", path.display().to_string());
         directive("bind", "127.0.0.1");
         directive("dir", &quoted(folder.path().into()));
-        // The control connection: never in the way of what is tested.
+        // The control connection, separate from the tested listener.
         directive("unixsocket", &quoted(folder.file(SOCKET)));
         if self.role != Role::Sentinel {
             directive("save", "\"\"");

@@ -19,7 +19,7 @@ pub struct Certificates {
     pub authority: PathBuf,
     /// For `127.0.0.1` and `localhost`.
     pub server: Identity,
-    /// What the server asks clients for.
+    /// The certificate that the server requires of clients.
     pub client: Identity,
     /// The folder, which is removed with this value.
     _folder: Option<Arc<Folder>>,
@@ -35,14 +35,14 @@ pub struct Identity {
 }
 
 impl Certificates {
-    /// Certificates of a server that is started some other way.
+    /// Certificates for a server that is started in another way.
     pub fn fresh() -> Self {
         let folder = Folder::create();
         let certificates = Self::create(&folder);
         Self { _folder: Some(Arc::new(folder)), ..certificates }
     }
 
-    /// A listener with the server's certificate, which needs no client certificate.
+    /// A listener with the server's certificate, which requires no client certificate.
     pub fn transport(&self) -> Listen {
         let tls = TlsFiles {
             certificate: self.server.certificate.clone(),
@@ -53,8 +53,8 @@ impl Certificates {
         Listen { tls: Some(tls), ..Listen::from(([127, 0, 0, 1], 0)) }
     }
 
-    /// The same, where clients have to be signed by this authority, and bear one of these names if
-    /// there are any.
+    /// A listener that requires client certificates signed by this authority, with one of these
+    /// names if there are any.
     pub fn transport_for(&self, authority: &Path, names: &[&str]) -> Listen {
         let mut transport = self.transport();
         if let Some(tls) = &mut transport.tls {

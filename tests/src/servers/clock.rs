@@ -8,12 +8,11 @@ use super::folder::Folder;
 use super::server::{ANSWER_LIMIT, RedisServer};
 use super::waiting::{comes_true, now};
 
-/// Where Debian keeps the library; the loader knows what `$LIB` stands for. Asking the program
-/// `faketime` would fail now and then: it refuses to run where a killed process of its number has
-/// left shared memory.
+/// The path of the library in Debian; the loader expands `$LIB`. The program `faketime` fails now
+/// and then: it refuses to run where a killed process with its number has left shared memory.
 const LIBRARY: &str = "/usr/$LIB/faketime/libfaketimeMT.so.1";
 
-/// The file that tells the server's wall clock how far off it is.
+/// The file with the offset of the server's wall clock.
 #[derive(Debug)]
 pub(crate) struct FakeClock {
     file: PathBuf,
@@ -27,17 +26,17 @@ impl FakeClock {
         clock
     }
 
-    /// What makes a process ask this clock.
+    /// The variables that make a process use this clock.
     pub(crate) fn variables(&self) -> Vec<(String, String)> {
         let file = self.file.display().to_string();
         let variables = [
-            // jemalloc asks for the time before libfaketime is ready, and both wait for ever. The
-            // allocator of libc, loaded first, is asked instead; this library of it only forwards.
+            // jemalloc reads the time before libfaketime is ready, and both wait forever. The
+            // allocator of libc, loaded first, is used instead; this library only forwards to it.
             ("LD_PRELOAD", format!("libc_malloc_debug.so.0 {LIBRARY}")),
             ("FAKETIME_TIMESTAMP_FILE", file),
-            // Read at every look, so that a step holds at once.
+            // Read at every use, so that a step takes effect at once.
             ("FAKETIME_NO_CACHE", "1".into()),
-            // A step of the wall clock is not one of the clock that timers run by.
+            // A step of the wall clock is not a step of the monotonic clock of timers.
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1".into()),
             ("DONT_FAKE_MONOTONIC", "1".into()),
         ];
@@ -55,8 +54,8 @@ impl FakeClock {
 }
 
 impl RedisServer {
-    /// Moves the wall clock of a server built with [`faketime`](super::Builder::faketime), and returns when the
-    /// server has seen it. Steps add up.
+    /// Steps the wall clock of a server built with [`faketime`](super::Builder::faketime), and
+    /// returns when the server has seen the step. Steps add up.
     pub fn step_clock(&self, seconds: i64) {
         let Some(clock) = self.clock() else { panic!("it was started without faketime") };
         if seconds == 0 {
@@ -74,7 +73,7 @@ impl RedisServer {
         }
     }
 
-    /// Its `TIME`, in seconds.
+    /// The server's `TIME`, in seconds.
     fn wall_clock(&self) -> f64 {
         let (seconds, micros): (f64, f64) =
             redis::from_redis_value(self.command(&["TIME"])).expect("TIME answers two numbers");

@@ -14,10 +14,11 @@ use view::View;
 const PRIMARIES: usize = 3;
 const NODES: usize = 2 * PRIMARIES;
 const SLOTS: usize = 16_384;
-/// Nodes greet, replicas copy, everyone agrees: three seconds on an idle machine.
+/// Time until all nodes know each other and all replicas are in step: three seconds on an idle
+/// machine.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 
-/// Six nodes; on drop they are all stopped.
+/// Six nodes, all of which are stopped on drop.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<Node>,
@@ -27,7 +28,7 @@ pub struct Cluster {
 #[derive(Debug)]
 struct Node {
     server: RedisServer,
-    /// Kept on disk, so the same after a restart.
+    /// Kept on disk, so the id is the same after a restart.
     id: String,
 }
 
@@ -37,14 +38,14 @@ impl Cluster {
         Self::start_with(&RedisServer::builder())
     }
 
-    /// Likewise, with the program and directives of `builder` for each node.
+    /// Like [`Cluster::start`], with the program and directives of `builder` for each node.
     pub fn start_with(builder: &Builder) -> Self {
         let builder = builder
             .clone()
             .node()
             .arg("cluster-node-timeout", "1000")
             .arg("cluster-require-full-coverage", "no")
-            // A replica may take over however long it heard nothing.
+            // A replica may take over after any time without contact.
             .arg("cluster-replica-validity-factor", "0")
             // Replicas stay with their primary.
             .arg("cluster-migration-barrier", "1000");
@@ -62,7 +63,7 @@ impl Cluster {
         cluster
     }
 
-    /// Everyone meets everyone, which is quicker than gossip.
+    /// Introduces every node to every other, which is faster than gossip.
     fn introduce(&self) {
         for (number, node) in self.nodes.iter().enumerate() {
             // Refused once a node has met another.
@@ -98,7 +99,7 @@ impl Cluster {
         }
     }
 
-    /// Returns once all nodes that can answer serve, replicate, and name the same owners.
+    /// Returns once all nodes that can answer serve requests, replicate, and name the same owners.
     pub fn wait_until_settled(&self, limit: Duration) {
         let mut unsettled = &self.nodes[0];
         let settles = comes_true(limit, || {
@@ -118,12 +119,12 @@ impl Cluster {
         self.servers().map(RedisServer::address).collect()
     }
 
-    /// All nodes, whatever their role and state.
+    /// All nodes, in any role and state.
     pub fn servers(&self) -> impl Iterator<Item = &RedisServer> {
         self.nodes.iter().map(|node| &node.server)
     }
 
-    /// What a client under test is given.
+    /// The URL for clients under test.
     pub fn url(&self) -> String {
         format!("redis+cluster://{}", self.addresses().join(","))
     }
@@ -135,7 +136,7 @@ impl Cluster {
         redis::from_redis_value(slot).expect("KEYSLOT answers a number")
     }
 
-    /// Who owns the slot by the newest view of the nodes that answer; it may be down.
+    /// The owner of the slot in the newest view of the answering nodes; it may be down.
     pub fn primary_of(&self, slot: u16) -> &RedisServer {
         &self.owner_of(slot).server
     }
@@ -156,15 +157,17 @@ impl Cluster {
         primary
     }
 
-    /// Pauses the primary of the slot and returns it: to the others it looks dead, until resumed.
+    /// Pauses the primary of the slot and returns it. The others take it for dead until it is
+    /// resumed.
     pub fn pause_primary_of(&self, slot: u16) -> &RedisServer {
         let primary = self.primary_of(slot);
         self.outage.begin(primary, RedisServer::pause);
         primary
     }
 
-    /// Returns once another node owns the slot and says so itself: how long after the last
-    /// [`failover`](Self::failover) or [`pause_primary_of`](Self::pause_primary_of) began.
+    /// Returns the time from the last [`failover`](Self::failover) or
+    /// [`pause_primary_of`](Self::pause_primary_of) until another node reports that it owns the
+    /// slot.
     pub fn wait_for_promotion(&self, slot: u16, limit: Duration) -> Duration {
         let claims = |node: &&Node| {
             View::of(&node.server).is_some_and(|view| view.owner_of(slot) == Some(&node.id))
@@ -189,7 +192,8 @@ impl Cluster {
 }
 
 impl Node {
-    /// It serves, agrees with `view` on who owns what, and is in step with its counterpart.
+    /// Whether the node serves requests, agrees with `view` on the owners, and is in step with its
+    /// counterpart.
     fn is_settled(&self, view: &View) -> bool {
         let Some(own) = View::of(&self.server) else { return false };
         let serves = self.server.text(&["CLUSTER", "INFO"]).contains("cluster_state:ok");

@@ -1,4 +1,4 @@
-//! The daemon as users run it: `tidegate serve` in a process of its own.
+//! The daemon as users run it: `tidegate serve` in a separate process.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,10 +13,10 @@ use super::process::Process;
 use super::waiting::comes_true;
 use crate::http;
 
-/// It starts in a tenth of a second; a machine that builds at the same time needs longer.
+/// Time for the daemon to start, also on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// A daemon on the loopback, ended and removed when dropped.
+/// A daemon on loopback, which is ended and removed on drop.
 #[derive(Debug)]
 pub struct Daemon {
     // Dropped first: a folder whose daemon still writes cannot be removed.
@@ -26,16 +26,16 @@ pub struct Daemon {
     transports: Vec<(String, SocketAddr)>,
 }
 
-/// How a daemon is set up.
+/// The setup of a daemon.
 #[derive(Clone, Copy, Debug)]
 pub struct DaemonSetup<'a> {
     /// The program.
     pub program: &'a Path,
     /// The text of its policy.
     pub policy: &'a str,
-    /// Where its state is: `memory` or an address.
+    /// The store: `memory` or a URL.
     pub store: &'a str,
-    /// Settings, by the names of their variables.
+    /// Settings, by the names of their environment variables.
     pub settings: &'a [(&'a str, &'a str)],
     /// Whether its wall clock can be stepped.
     pub has_fake_clock: bool,
@@ -59,7 +59,7 @@ impl Daemon {
         started.unwrap_or_else(|log| panic!("the daemon did not start:\n{log}"))
     }
 
-    /// The same; what it printed if it ended instead.
+    /// Like [`Daemon::start`]; returns the output if the daemon ended instead.
     pub fn try_start(setup: DaemonSetup<'_>) -> Result<Self, String> {
         Self::launch(setup, 0)
     }
@@ -76,7 +76,7 @@ impl Daemon {
         let mut variables = clock.as_ref().map(FakeClock::variables).unwrap_or_default();
         let settings = setup.settings.iter();
         variables.extend(settings.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        // It works in a folder of its own.
+        // The daemon runs in a separate folder.
         let program = std::path::absolute(setup.program).unwrap_or_else(|_| setup.program.into());
         let mut process = Process::start(&program, &arguments, &variables, &folder);
         let has_gateway = |(name, _): &(&str, &str)| *name == "TIDEGATE__LISTEN__GATEWAY__ADDRESS";
@@ -101,12 +101,12 @@ impl Daemon {
         transport.unwrap_or_else(|| panic!("no transport for {protocol}")).1
     }
 
-    /// A page of the admin port.
+    /// A page of the admin listener.
     pub fn admin(&self, path: &str) -> http::Answer {
         http::get(self.transport("admin"), path, "")
     }
 
-    /// Whether its circuit is closed, by `/v1/status`.
+    /// Whether a circuit is not closed, by `/v1/status`.
     pub fn is_degraded(&self) -> bool {
         self.admin("/v1/status").body.contains("\"degraded\"")
     }
@@ -116,22 +116,22 @@ impl Daemon {
         self.process.pid()
     }
 
-    /// Asks it to end (SIGTERM).
+    /// Sends SIGTERM.
     pub fn terminate(&self) {
         self.process.signal(Signal::TERM);
     }
 
-    /// Ends it as a crash does (SIGKILL).
+    /// Sends SIGKILL, like a crash.
     pub fn kill(&self) {
         self.process.signal(Signal::KILL);
     }
 
-    /// Stops it in its tracks.
+    /// Stops the process.
     pub fn pause(&self) {
         self.process.signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Resumes the process.
     pub fn resume(&self) {
         self.process.signal(Signal::CONT);
     }
@@ -145,7 +145,7 @@ impl Daemon {
         clock.step(seconds);
     }
 
-    /// What it takes of the machine's memory.
+    /// Resident memory of the process.
     pub fn resident_kib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.pid()));
         let status = status.unwrap_or_default();
@@ -153,23 +153,23 @@ impl Daemon {
         line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or_default()
     }
 
-    /// How many files and sockets it has open.
+    /// Number of open files and sockets.
     pub fn files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.process.pid())).map_or(0, Iterator::count)
     }
 
-    /// False once it has ended by itself.
+    /// False once the daemon has ended.
     pub fn is_running(&mut self) -> bool {
         self.process.is_running()
     }
 
-    /// What it printed, as far as it begins with this.
+    /// The lines of its output that begin with this text.
     pub fn lines(&self, start: &str) -> Vec<String> {
         let log = self.folder.log();
         log.lines().filter(|line| line.starts_with(start)).map(ToOwned::to_owned).collect()
     }
 
-    /// The end of what it printed.
+    /// The last lines of its output.
     pub fn log_tail(&self) -> String {
         self.folder.log_tail()
     }

@@ -11,14 +11,14 @@ use super::ports;
 use super::process::Process;
 use super::waiting::comes_true;
 
-/// It starts in a second; a machine that builds at the same time needs longer.
+/// Time for Envoy to start, also on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// How long an answer may take.
+/// Time for an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
-/// How often a port may be taken between being found and being used.
+/// Maximum number of starts, because a free port may be taken before it is used.
 const MOST_STARTS: u32 = 5;
 
-/// An Envoy that runs `examples/envoy/envoy.yaml`, stopped and removed when dropped.
+/// An Envoy with `examples/envoy/envoy.yaml`, stopped and removed on drop.
 #[derive(Debug)]
 pub struct Envoy {
     // Dropped first: a folder whose server still writes cannot be removed.
@@ -28,12 +28,12 @@ pub struct Envoy {
     admin: SocketAddr,
 }
 
-/// Requests under way through an Envoy at the same time, each on a connection of its own.
+/// Concurrent requests through an Envoy, each on a separate connection.
 #[derive(Debug)]
 pub struct Burst(Vec<TcpStream>);
 
 impl Burst {
-    /// Waits for all answers, and returns their codes.
+    /// Waits for all answers, and returns their status codes.
     ///
     /// # Panics
     /// If one is not answered.
@@ -48,9 +48,9 @@ impl Burst {
 pub struct HttpAnswer {
     /// Its code.
     pub status: u16,
-    /// Names in small letters, and values.
+    /// Names in lower case, and values.
     pub headers: Vec<(String, String)>,
-    /// What follows them.
+    /// The body.
     pub body: String,
 }
 
@@ -98,7 +98,7 @@ impl Envoy {
         panic!("Envoy does not start");
     }
 
-    /// Where it listens.
+    /// Envoy's address.
     pub const fn address(&self) -> SocketAddr {
         self.front
     }
@@ -132,10 +132,11 @@ impl Envoy {
         Burst(sockets)
     }
 
-    /// One of its own numbers, such as `cluster.tidegate.upstream_rq_active`; 0 if it has none of that name.
+    /// A value of Envoy's statistics, such as `cluster.tidegate.upstream_rq_active`; 0 if there is
+    /// none with that name.
     pub fn stat(&self, name: &str) -> u64 {
         let Some(answer) = get(self.admin, &format!("/stats?filter={name}"), &[]) else { return 0 };
-        // Other lines are of other names, or lengths of chunks.
+        // Other lines have other names, or are lengths of chunks.
         let values =
             answer.body.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
         values.filter_map(|value| value.trim().parse().ok()).next().unwrap_or_default()

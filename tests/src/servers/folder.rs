@@ -1,11 +1,11 @@
-//! The folder a server works in.
+//! The folder of a server.
 
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Enough of a log to see why a server did not do what was asked.
+/// Number of lines of a log that explain a failure.
 const TAIL_LINES: usize = 40;
 const LOG: &str = "server.log";
 
@@ -14,11 +14,12 @@ const LOG: &str = "server.log";
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// A folder with a unique name.
+    /// Creates a folder with a unique name.
     pub fn create() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Short, because the path of a socket may have a hundred characters at most.
+        // The name is short, because the path of a socket may have at most about a hundred
+        // characters.
         let name = format!("tidegate-{}-{number}-{:08x}", process::id(), fastrand::u32(..));
         let path = std::env::temp_dir().join(name);
         fs::create_dir(&path).expect("the folder for temporary files can be written");
@@ -41,7 +42,7 @@ impl Folder {
         path
     }
 
-    /// Everything the server printed goes here, of all its starts.
+    /// The server's output of all its starts.
     pub(crate) fn log_for_appending(&self) -> File {
         let path = self.file(LOG);
         let file = OpenOptions::new().create(true).append(true).open(path);
@@ -63,7 +64,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A leftover is a nuisance, not a failed test.
+        // A leftover folder is not a failed test.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

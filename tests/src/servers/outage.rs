@@ -1,4 +1,4 @@
-//! How long no server replaced one that was taken down.
+//! Time from an outage until another server takes over.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,14 +17,14 @@ struct Outage {
 }
 
 impl LastOutage {
-    /// Notes the time, then takes `server` down.
+    /// Records the time, then takes `server` down.
     pub(crate) fn begin(&self, server: &RedisServer, take_down: impl FnOnce(&RedisServer)) {
         let outage = Outage { port: server.port(), since: now() };
         take_down(server);
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(outage);
     }
 
-    /// Looks until `successor` names another server, and tells how long after it went down.
+    /// Waits until `successor` names another server; returns the time since the outage began.
     pub(crate) fn wait_for_successor<'a>(
         &self,
         limit: Duration,

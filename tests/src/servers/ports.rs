@@ -3,11 +3,11 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
 
-/// Below the ports that Linux gives to outgoing connections: while a server is down, no client can
-/// be given its port, which would take it from the server or connect the client to itself.
-/// The bus of a cluster node, `BUS_OFFSET` higher, has to be below them too.
+/// Below the ports that Linux assigns to outgoing connections. Otherwise a client could be assigned
+/// the port of a server that is down, and keep it from restarting or connect to itself. The bus of
+/// a cluster node, `BUS_OFFSET` higher, has to be below them too.
 const PORTS: Range<u16> = 10_000..22_000;
-/// How far the port of the cluster bus is from the port of the node; Redis fixes it.
+/// Distance between the port of a node and its cluster bus, fixed by Redis.
 const BUS_OFFSET: u16 = 10_000;
 const MOST_TRIES: u32 = 1_000;
 
@@ -16,7 +16,7 @@ pub fn free() -> u16 {
     find(is_free)
 }
 
-/// Likewise, and the port of its cluster bus is free too.
+/// A port that is free now, whose cluster bus port is free too.
 pub(crate) fn free_with_bus() -> u16 {
     find(|port| is_free(port) && is_free(port + BUS_OFFSET))
 }

@@ -1,4 +1,4 @@
-//! One process of a server, which never outlives the test process.
+//! A process of a server, which never outlives the test process.
 
 use std::fs;
 use std::io::Write;
@@ -9,12 +9,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::folder::Folder;
 
-/// Waits for one line, then becomes the server: its pid is known to the watcher before it runs.
+/// Waits for one line, then becomes the server, so the watcher knows its pid before it runs.
 /// Without a line, because the test process has died, it ends.
 const LAUNCHER: &str = r#"read -r go && exec "$@" </dev/null"#;
 
-/// Waits for the end of its input, which comes when the test process has died, however it did.
-/// It ignores what a terminal sends to the whole group, because a paused server does not react.
+/// Waits for the end of its input, which comes when the test process ends in any way. It ignores
+/// signals from a terminal to the whole group, because a paused server does not react to them.
 const WATCHER: &str = r#"trap "" HUP INT TERM; read -r never; kill -9 "$1"; rm -rf "$2"
     rm -f "/dev/shm/faketime_shm_$1" "/dev/shm/sem.faketime_sem_$1""#;
 
@@ -64,7 +64,7 @@ impl Process {
         self.server.id()
     }
 
-    /// False once it has ended by itself.
+    /// False once the server has ended.
     pub fn is_running(&mut self) -> bool {
         matches!(self.server.try_wait(), Ok(None))
     }
@@ -74,7 +74,7 @@ impl Process {
             .expect("the pid is ours until it is waited for");
     }
 
-    /// Whether it stands still, after a signal to do so.
+    /// Whether the process is stopped.
     pub(crate) fn is_stopped(&self) -> bool {
         self.fields()[0] == "T"
     }
@@ -87,7 +87,7 @@ impl Process {
         (ticks(14 - 3) + ticks(15 - 3)) / rustix::param::clock_ticks_per_second() as f64
     }
 
-    /// What the system tells of it, from the third field on: the second, a name in parentheses, may
+    /// Fields of `/proc/PID/stat`, from the third one on: the second, a name in parentheses, may
     /// contain spaces.
     fn fields(&self) -> Vec<String> {
         let path = format!("/proc/{}/stat", self.pid());
@@ -99,13 +99,14 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // First the watcher: once the server is waited for, its pid may belong to another process.
+        // The watcher first: once the server has been waited for, its pid may belong to another
+        // process.
         for child in [&mut self.watcher, &mut self.server] {
-            // Fails only for what has ended already.
+            // This fails only if the process has ended.
             let _ = child.kill();
             let _ = child.wait();
         }
-        // What libfaketime would have removed at an orderly end, and would stumble over later.
+        // Shared memory of libfaketime, which it removes only at an orderly end.
         for left in ["faketime_shm_", "sem.faketime_sem_"] {
             let _ = fs::remove_file(format!("/dev/shm/{left}{}", self.pid()));
         }

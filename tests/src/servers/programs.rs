@@ -1,11 +1,10 @@
-//! Other programs that speak the same protocol, where the machine has them.
+//! Other programs with the same protocol, if the machine has them.
 
 use std::env;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-/// Valkey: what `TIDEGATE_VALKEY_SERVER` names, else `valkey-server` of the path.
-///
+/// Valkey: the program that `TIDEGATE_VALKEY_SERVER` names, or else `valkey-server` of the path.
 /// `cargo xtask test` installs it and sets the variable; without either, tests leave Valkey out.
 pub fn valkey_program() -> Option<PathBuf> {
     named("TIDEGATE_VALKEY_SERVER").or_else(|| on_path("valkey-server"))
@@ -21,17 +20,17 @@ pub fn earlier_program() -> Option<PathBuf> {
     named("TIDEGATE_UPGRADE_FROM")
 }
 
-/// Envoy: what `TIDEGATE_ENVOY` names, else `envoy` of the path.
+/// Envoy: the program that `TIDEGATE_ENVOY` names, or else `envoy` of the path.
 pub fn envoy_program() -> Option<PathBuf> {
     named("TIDEGATE_ENVOY").or_else(|| on_path("envoy"))
 }
 
-/// Chromium: what `TIDEGATE_CHROMIUM` names, else `chromium` of the path.
+/// Chromium: the program named by `TIDEGATE_CHROMIUM`, or else `chromium` on the path.
 pub fn chromium_program() -> Option<PathBuf> {
     named("TIDEGATE_CHROMIUM").or_else(|| on_path("chromium"))
 }
 
-/// A program that only this variable names; without it, the test has to say that it was left out.
+/// A program that only this variable names. Without it, the test has to print that it was left out.
 pub fn by_variable(variable: &str) -> Option<PathBuf> {
     let found = named(variable);
     if found.is_none() {
@@ -50,8 +49,8 @@ pub fn by_debian(program: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("install {program}, as `cargo xtask test` does"))
 }
 
-/// One of our own programs, as built with the one that runs: it lies beside it, or tests lie in a folder
-/// beside it.
+/// A program of this workspace, built with the running one: in the same folder, or in the folder
+/// above for tests.
 ///
 /// # Panics
 /// If it is not there.
@@ -62,7 +61,7 @@ pub fn our_program(name: &str) -> PathBuf {
     built.unwrap_or_else(|| panic!("build {name} first, as `cargo test --workspace` does"))
 }
 
-/// A variable that names no file is a mistake, not a program left out.
+/// A variable that names no file is an error, not a missing program.
 fn named(variable: &str) -> Option<PathBuf> {
     let program = PathBuf::from(env::var_os(variable).filter(|value| !value.is_empty())?);
     assert!(program.is_file(), "{variable} names {}, which is no file", program.display());

@@ -1,4 +1,4 @@
-//! Other programs, run by the very files of `examples/`.
+//! Programs of other projects, run with the files of `examples/`.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -11,7 +11,7 @@ use super::process::Process;
 use super::waiting::comes_true;
 
 /// Longer than any of them takes to start on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A program in front of a daemon.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl Proxy {
         let arguments: Vec<String> = arguments.iter().map(|it| (*it).to_owned()).collect();
         let process = Process::start(program, &arguments, &[], &folder);
         let mut proxy = Self { process, folder, address: own };
-        let listens = comes_true(PATIENCE, || {
+        let listens = comes_true(TIMEOUT, || {
             assert!(proxy.process.is_running(), "{example} ended: {}", proxy.folder.log_tail());
             TcpStream::connect(own).is_ok()
         });
@@ -73,7 +73,7 @@ impl Proxy {
         proxy
     }
 
-    /// Where it listens.
+    /// The address of the program.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
@@ -88,7 +88,7 @@ impl Proxy {
         fs::write(path, text).expect("a new folder can be written");
     }
 
-    /// The end of what it printed.
+    /// The last lines of its output.
     pub fn log_tail(&self) -> String {
         self.folder.log_tail()
     }

@@ -11,12 +11,12 @@ const NAME: &str = "mymaster";
 const REPLICAS: usize = 2;
 const SENTINELS: usize = 3;
 const QUORUM: usize = 2;
-/// How often sentinels greet each other and ask the servers, in milliseconds.
+/// Intervals of the sentinels' messages, in milliseconds.
 const HURRY: [&str; 6] = ["SENTINEL", "DEBUG", "INFO-PERIOD", "1000", "PUBLISH-PERIOD", "250"];
-/// Without hurry, sentinels greet each other every two seconds.
+/// With default intervals, sentinels greet each other every two seconds.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 
-/// Three servers and three sentinels; on drop they are all stopped.
+/// Three servers and three sentinels, all of which are stopped on drop.
 #[derive(Debug)]
 pub struct Sentinels {
     // Dropped first, so that they see no outage at the end.
@@ -26,12 +26,13 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// Starts them so that they fail over after half a second, and returns once all know all.
+    /// Starts servers that fail over after half a second, and returns once all know each other.
     pub fn start() -> Self {
         Self::start_with(&RedisServer::builder())
     }
 
-    /// Likewise, with the program and directives of `builder` for the watched servers.
+    /// Like [`Sentinels::start`], with the program and directives of `builder` for the watched
+    /// servers.
     pub fn start_with(builder: &Builder) -> Self {
         let primary = builder.start();
         let replicate = format!("127.0.0.1 {}", primary.port());
@@ -49,8 +50,8 @@ impl Sentinels {
             .arg("sentinel", &format!("parallel-syncs {NAME} 1"));
         let sentinels = std::iter::repeat_with(|| {
             let sentinel = sentinel.start();
-            // Otherwise a server that comes back is not made a replica for half a minute. Older
-            // programs do not know the command: with them it takes so long.
+            // Without this command, a returning server becomes a replica only after half a minute.
+            // Older programs do not have the command.
             let _ = sentinel.try_command(&HURRY);
             sentinel
         });
@@ -71,23 +72,23 @@ impl Sentinels {
         }
     }
 
-    /// What a client under test is given.
+    /// The URL for clients under test.
     pub fn url(&self) -> String {
         let addresses: Vec<String> = self.sentinels.iter().map(RedisServer::address).collect();
         format!("redis+sentinel://{}/{NAME}", addresses.join(","))
     }
 
-    /// The sentinels themselves, to take one down.
+    /// The sentinels, for tests that take one down.
     pub fn sentinels(&self) -> &[RedisServer] {
         &self.sentinels
     }
 
-    /// The watched servers, whatever their role and state; the first was the primary at the start.
+    /// The watched servers, in any role and state; the first was the primary at the start.
     pub fn servers(&self) -> &[RedisServer] {
         &self.servers
     }
 
-    /// The primary as most sentinels see it; it may be down.
+    /// The primary in the view of most sentinels; it may be down.
     pub fn primary(&self) -> &RedisServer {
         let mut primary = None;
         if !comes_true(SETTLE_LIMIT, || {
@@ -99,14 +100,14 @@ impl Sentinels {
         primary.expect("looked until there was one")
     }
 
-    /// Kills the primary as a crash would and returns it.
+    /// Kills the primary like a crash, and returns it.
     pub fn kill_primary(&self) -> &RedisServer {
         let primary = self.primary();
         self.outage.begin(primary, RedisServer::kill);
         primary
     }
 
-    /// Pauses the primary and returns it: to the sentinels it looks dead, until resumed.
+    /// Pauses the primary and returns it. The sentinels take it for dead until it is resumed.
     pub fn pause_primary(&self) -> &RedisServer {
         let primary = self.primary();
         self.outage.begin(primary, RedisServer::pause);
@@ -145,14 +146,14 @@ fn is_primary(server: &RedisServer) -> bool {
     let Some(answer) = server.is_answering().then(|| server.try_command(&["ROLE"])) else {
         return false;
     };
-    // A primary answers its role, its offset and its replicas.
+    // A primary reports its role, its offset and its replicas.
     answer.is_ok_and(|role| {
         let role: Result<(String, u64, redis::Value), _> = redis::from_redis_value(role);
         role.is_ok_and(|(role, ..)| role == "master")
     })
 }
 
-/// Both ends have to say so: a primary counts a replica that is still loading.
+/// Both ends have to agree: a primary counts a replica that is still loading.
 fn wait_for_replicas(servers: &[RedisServer]) {
     let (primary, replicas) = servers.split_first().expect("there is a primary");
     let online = || primary.text(&["INFO", "replication"]).matches("state=online").count();

@@ -1,4 +1,4 @@
-//! One server and what a test can do to it.
+//! One server, and the operations of tests on it.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard};
@@ -14,18 +14,17 @@ use super::folder::Folder;
 use super::process::Process;
 use super::waiting::comes_true;
 
-/// A server starts in a tenth of a second; a machine that builds at the same time needs longer.
+/// Time for a server to start, also on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// How long a control command may take.
+/// Time for a control command.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// How often a question is asked whose connection is cut.
+/// Number of attempts for a command whose connection is cut.
 const MOST_ASKED: u32 = 3;
-/// How often a port may be taken between being found and being used.
+/// Maximum number of starts, because a free port may be taken before it is used.
 const MOST_STARTS: u32 = 5;
 
-/// A Redis server of its own process, stopped and removed when dropped.
-///
-/// Every method takes `&self`: a test that breaks a server does so while clients hold its address.
+/// A Redis server in a separate process, stopped and removed on drop. Every method takes `&self`,
+/// because tests break a server while clients hold its address.
 #[derive(Debug)]
 pub struct RedisServer {
     // Dropped first: a folder whose server still writes cannot be removed.
@@ -33,7 +32,7 @@ pub struct RedisServer {
     setup: Setup,
 }
 
-/// What stays the same through every restart.
+/// The parts that stay the same through restarts.
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) program: PathBuf,
@@ -43,7 +42,7 @@ pub(crate) struct Setup {
     pub(crate) clock: Option<FakeClock>,
 }
 
-/// Where clients under test connect.
+/// The listener for clients under test.
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(u16),
@@ -53,12 +52,12 @@ pub(crate) enum Listener {
 
 #[derive(Debug)]
 struct State {
-    /// `None` once it was killed.
+    /// `None` after a kill.
     process: Option<Process>,
     is_paused: bool,
 }
 
-/// Why a process did not become a server.
+/// Why a server did not start.
 enum StartFailure {
     AddressInUse,
     Other,
@@ -70,7 +69,7 @@ impl RedisServer {
         Self::builder().start()
     }
 
-    /// For a server that is not plain.
+    /// A builder for a server that is not plain.
     pub fn builder() -> Builder {
         Builder::new()
     }
@@ -98,12 +97,12 @@ impl RedisServer {
         }
     }
 
-    /// `127.0.0.1:port`, as seed lists and commands between servers need it.
+    /// `127.0.0.1:port`, for seed lists and commands between servers.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port())
     }
 
-    /// What a client under test is given.
+    /// The URL for clients under test.
     pub fn url(&self) -> String {
         match self.setup.listener {
             Listener::Tcp(port) => format!("redis://127.0.0.1:{port}"),
@@ -120,21 +119,21 @@ impl RedisServer {
         }
     }
 
-    /// The pid of the server itself, until it is killed or restarted.
+    /// The pid of the server, until it is killed or restarted.
     pub fn pid(&self) -> u32 {
         self.with_process(Process::pid)
     }
 
-    /// Kills it as a crash would, and returns when it is gone.
+    /// Kills the server like a crash, and returns when it is gone.
     pub fn kill(&self) {
         let mut state = self.state();
         state.process = None;
         state.is_paused = false;
     }
 
-    /// Stops it in its tracks: connections stay open and nothing is answered.
+    /// Stops the process: connections stay open, and no command is answered.
     pub fn pause(&self) {
-        // The signal is only delivered when sent: an answer may still be under way.
+        // The signal is delivered later: an answer may still be in transit.
         let stops = self.with_process(|process| {
             process.signal(Signal::STOP);
             comes_true(ANSWER_LIMIT, || process.is_stopped())
@@ -145,13 +144,13 @@ impl RedisServer {
         self.state().is_paused = true;
     }
 
-    /// Lets it go on after [`pause`](Self::pause).
+    /// Resumes the process after [`pause`](Self::pause).
     pub fn resume(&self) {
         self.with_process(|process| process.signal(Signal::CONT));
         self.state().is_paused = false;
     }
 
-    /// Kills it if it runs, then starts it again on the same port and in the same folder.
+    /// Kills the server if it runs, then starts it again on the same port and in the same folder.
     pub fn restart(&self) {
         self.kill();
         let mut started = None;
@@ -169,14 +168,15 @@ impl RedisServer {
         self.state().process = started;
     }
 
-    /// A connection to control it, by its socket: works whatever its port demands.
+    /// A control connection by the server's socket, which works independently of the port's
+    /// configuration.
     pub fn connection(&self) -> Connection {
         let connection = self.setup.connect(ANSWER_LIMIT);
         connection.unwrap_or_else(|error| self.panic(&format!("no control connection: {error}")))
     }
 
-    /// Sets `key` to 1 and returns once so many replicas have it, and all that was written before:
-    /// WAIT alone would not do, as it heeds only what its own connection wrote.
+    /// Sets `key` to 1, and returns once this many replicas have it and all earlier writes. WAIT
+    /// alone is not enough, because it covers only writes of its own connection.
     pub fn set_on_replicas(&self, key: &str, replicas: usize) {
         let mut connection = self.connection();
         let _: () = connection.set(key, 1).expect("a primary can be written");
@@ -190,7 +190,7 @@ impl RedisServer {
         answer.unwrap_or_else(|error| self.panic(&format!("{words:?} failed: {error}")))
     }
 
-    /// The answer to a command, or why there is none.
+    /// The answer to a command, or its error.
     pub fn try_command(&self, words: &[&str]) -> RedisResult<Value> {
         let mut command = redis::Cmd::new();
         for word in words {
@@ -199,8 +199,8 @@ impl RedisServer {
         command.query(&mut self.setup.connect(ANSWER_LIMIT)?)
     }
 
-    /// The answer as text, for commands that change nothing: asked again if the connection is cut,
-    /// because sentinels cut those of every server they give another role.
+    /// The answer as text, for commands that change nothing. The command is repeated if the
+    /// connection is cut, because sentinels cut the connections of a server whose role they change.
     pub(crate) fn text(&self, words: &[&str]) -> String {
         let mut answer = self.try_command(words);
         for _ in 1..MOST_ASKED {
@@ -223,24 +223,24 @@ impl RedisServer {
         value.unwrap_or_else(|| self.panic(&format!("INFO has no field {field}"))).to_owned()
     }
 
-    /// Processor time it has used since it started, in user and system mode.
+    /// User and system time since the start.
     pub fn cpu_seconds(&self) -> f64 {
         self.with_process(Process::cpu_seconds)
     }
 
-    /// False if it was killed, has ended or is paused: it would not answer.
+    /// False if the server was killed, has ended or is paused.
     pub fn is_answering(&self) -> bool {
         let mut state = self.state();
         let is_paused = state.is_paused;
         state.process.as_mut().is_some_and(|process| process.is_running() && !is_paused)
     }
 
-    /// Everything it has printed, of all its starts.
+    /// The server's output of all its starts.
     pub fn log(&self) -> String {
         self.setup.folder.log()
     }
 
-    /// Gives up, with the end of the log.
+    /// Panics with the end of the log.
     pub(crate) fn panic(&self, problem: &str) -> ! {
         self.setup.panic(problem)
     }

@@ -1,18 +1,18 @@
-//! Waiting on a condition, never on time alone.
+//! Waiting for conditions, never for a fixed time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Often enough that no test notices, seldom enough that two cores have time for the servers.
+/// Short enough for the tests, long enough to leave the processor to the servers.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
 
-/// Looks until `condition` holds; panics with `what` after `limit`, so that no test hangs.
+/// Polls until `condition` holds; panics with `what` after `limit`, so that no test hangs.
 pub fn wait_until(what: &str, limit: Duration, condition: impl FnMut() -> bool) {
     assert!(comes_true(limit, condition), "waited {limit:?} in vain until {what}");
 }
 
-/// Whether `condition` holds before `limit` has passed; it is looked at least once.
+/// Whether `condition` becomes true before `limit` has passed; checked at least once.
 pub fn comes_true(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let start = now();
     loop {
@@ -27,8 +27,8 @@ pub fn comes_true(limit: Duration, mut condition: impl FnMut() -> bool) -> bool 
     }
 }
 
-/// Set when it is dropped: threads of a scope that work until then end also if the test panics, which would
-/// otherwise wait for them for ever.
+/// Set on drop, so that threads of a scope also end if the test panics. Otherwise the panic would
+/// wait for them forever.
 #[derive(Debug)]
 pub struct Stop<'a>(pub &'a AtomicBool);
 
@@ -38,7 +38,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// The instant, to measure how long real servers take.
+/// The current instant, for durations of real servers.
 #[expect(clippy::disallowed_methods, reason = "other processes keep their own time")]
 pub(crate) fn now() -> Instant {
     Instant::now()

@@ -12,21 +12,21 @@ pub(super) enum Stride {
     Stay,
     TickOn,
     TickBack,
-    /// To an instant some answer named (retry, start, reset), or a tick before or after it.
+    /// To an instant from an answer (retry, start, reset), or a tick before or after it.
     Promised,
     /// To the next window's start, or a tick before or after it.
     Boundary,
-    /// About as long as one unit takes.
+    /// By about the time of one unit.
     Grain,
-    /// About as long as everything takes.
+    /// By about the time of all units.
     Horizon,
-    /// Back by up to two of those.
+    /// Back, by up to two of those times.
     Back,
     LeapOn,
     LeapBack,
 }
 
-/// A clock that goes both ways, and the instants worth going to.
+/// A clock that moves in both directions, and the instants worth visiting.
 #[derive(Debug)]
 pub(super) struct Clock {
     now: u64,
@@ -51,7 +51,7 @@ impl Clock {
         self.now
     }
 
-    /// Remembers the instant so long after now.
+    /// Remembers the instant this long after now.
     pub(super) fn promise(&mut self, wait: u64) {
         if self.promised.len() == 8 {
             self.promised.remove(0);
@@ -68,7 +68,8 @@ impl Clock {
             Stride::Promised => match self.promised.len() {
                 0 => now + 1,
                 known => {
-                    // Mostly the last promise: older ones lie behind, or were spent since.
+                    // Mostly the last instant: earlier ones have passed, or their units were spent
+                    // since.
                     let back = if rng.u32(0..4) > 0 { 0 } else { rng.usize(0..known) };
                     beside(rng, self.promised[known - 1 - back])
                 }

@@ -1,4 +1,4 @@
-//! What one trace is inclined to do.
+//! The habits of one trace.
 
 use fastrand::Rng;
 use tidegate_core::AlgorithmName;
@@ -6,7 +6,7 @@ use tidegate_core::AlgorithmName;
 use super::clock::Stride;
 use crate::subject::Subject;
 
-/// Which operation.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum OpKind {
     Take,
@@ -26,7 +26,7 @@ pub(super) enum CostKind {
     Nought,
     One,
     Few,
-    /// What is left, one less or one more.
+    /// The remaining units, one less or one more.
     Remaining,
     /// Up to a quarter of the capacity.
     Share,
@@ -34,7 +34,7 @@ pub(super) enum CostKind {
     Any,
     /// The capacity less one, up to two more.
     Capacity,
-    /// Around the largest cost there is, and beyond it.
+    /// Around the largest cost, and above it.
     Huge,
 }
 
@@ -49,9 +49,9 @@ pub(super) struct Habits {
 
 impl Habits {
     pub(super) fn new(rng: &mut Rng, subject: Subject) -> Self {
-        // Only leases can be released; elsewhere it must merely do no harm.
+        // Only leases can be released; under other limits a release must have no effect.
         let releases = if subject == Subject::InFlight { 24 } else { 1 };
-        // What happens to a window happens at its boundaries.
+        // Windows change only at their boundaries.
         let boundary = match subject {
             Subject::Rated(AlgorithmName::FixedWindow | AlgorithmName::SlidingWindow) => 24,
             Subject::Rated(_) | Subject::InFlight => 6,
@@ -119,7 +119,7 @@ struct Choice<T> {
 }
 
 impl<T: Copy> Choice<T> {
-    /// Leaves out about a third of the items and bends the weights of the rest.
+    /// Leaves out about a third of the items, and changes the weights of the others.
     fn swarm(rng: &mut Rng, items: &[(T, u32)]) -> Self {
         let mut kept = vec![items[0]];
         for &(item, weight) in &items[1..] {

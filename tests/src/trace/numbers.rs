@@ -13,7 +13,7 @@ const LONGEST_REFILL: u64 = 100 * YEAR;
 
 const MOST_UNITS: u64 = 1 << 32;
 
-/// Numbers that make a legal limit.
+/// Numbers of a valid limit.
 pub(super) fn random(rng: &mut Rng, subject: Subject) -> Numbers {
     let per = period(rng);
     let mut numbers = Numbers {
@@ -43,7 +43,7 @@ pub(super) fn random(rng: &mut Rng, subject: Subject) -> Numbers {
 /// Other numbers for the same key: windows keep their length and alignment.
 pub(super) fn changed(rng: &mut Rng, numbers: &Numbers) -> Numbers {
     let fresh = random(rng, numbers.subject);
-    // With or without a block is another family.
+    // A limit with a block belongs to another family than one without.
     let block_for = numbers.block_for.map(|_| fresh.block_for.unwrap_or_else(|| block_for(rng)));
     let fresh = Numbers { block_for, ..fresh };
     let scaled = rng.bool();
@@ -60,7 +60,7 @@ pub(super) fn changed(rng: &mut Rng, numbers: &Numbers) -> Numbers {
             Numbers { count, per, ..fresh }
         }
         Subject::Rated(_) if scaled => {
-            // The same period and a count not far off: a change as people make it.
+            // The same period and a similar count, as in a typical change.
             let count = near(rng, numbers.count, fresh.count).max(1);
             let mut close = Numbers { count, ..*numbers };
             sizes(rng, &mut close);
@@ -75,12 +75,12 @@ fn block_for(rng: &mut Rng) -> u64 {
     spread(rng, 42).clamp(1, 30 * 86_400_000_000)
 }
 
-/// Roughly how long one unit takes, in microseconds.
+/// The approximate time of one unit, in microseconds.
 pub(super) fn grain(numbers: &Numbers) -> u64 {
     numbers.per.div_ceil(numbers.count.max(1))
 }
 
-/// Roughly how long everything takes: a refill, a window, a lease.
+/// The approximate time of all units: a refill, a window, a lease.
 pub(super) fn horizon(numbers: &Numbers) -> u64 {
     let refill = u128::from(numbers.capacity()) * u128::from(numbers.per);
     let refill = refill / u128::from(numbers.count.max(1));
@@ -146,7 +146,7 @@ fn count(rng: &mut Rng, subject: Subject) -> u64 {
     count.clamp(smallest, largest)
 }
 
-/// Chooses what a bucket holds, within what its rate allows.
+/// Chooses the size of a bucket, within the bounds of its rate.
 fn sizes(rng: &mut Rng, numbers: &mut Numbers) {
     let most = u128::from(LONGEST_REFILL) * u128::from(numbers.count) / u128::from(numbers.per);
     let most = u64::try_from(most).unwrap_or(u64::MAX);
@@ -167,7 +167,7 @@ fn sizes(rng: &mut Rng, numbers: &mut Numbers) {
     }
 }
 
-/// Mostly small, so that traces reach the edge.
+/// Mostly small, so that traces reach the limit.
 fn size(rng: &mut Rng, most: u64) -> u64 {
     let size = match rng.u32(0..16) {
         0 => most,

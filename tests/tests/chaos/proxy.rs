@@ -8,7 +8,7 @@ use tidegate_tests::servers::{RedisServer, comes_true};
 use tokio::time::Instant;
 
 /// What never takes as long on any machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// What a connection waits for a reply.
 const WAIT: Duration = Duration::from_millis(300);
 
@@ -37,7 +37,7 @@ fn ping(connection: &mut Connection) -> RedisResult<String> {
 }
 
 #[test]
-fn what_is_not_told_to_fail_passes() {
+fn bytes_pass_without_a_fault() {
     let world = World::start();
     let mut connection = world.connection();
     assert_eq!(ping(&mut connection).as_deref(), Ok("PONG"));
@@ -52,7 +52,7 @@ fn what_is_not_told_to_fail_passes() {
 fn late_replies_come_and_come_late() {
     let world = World::start();
     let mut connection = world.connection();
-    connection.set_read_timeout(Some(PATIENCE)).expect("a time");
+    connection.set_read_timeout(Some(TIMEOUT)).expect("a time");
     world.proxy.set(Fault::Late { percent: 100, by: WAIT });
     let start = Instant::now();
     assert_eq!(ping(&mut connection).as_deref(), Ok("PONG"));
@@ -63,7 +63,7 @@ fn late_replies_come_and_come_late() {
 fn bytes_on_their_way_do_not_hold_up_others() {
     let world = World::start();
     let mut connection = world.connection();
-    connection.set_read_timeout(Some(PATIENCE)).expect("a time");
+    connection.set_read_timeout(Some(TIMEOUT)).expect("a time");
     world.proxy.set_round_trip(WAIT.as_millis() as u64);
     let start = Instant::now();
     for _ in 0..100 {
@@ -79,7 +79,7 @@ fn bytes_on_their_way_do_not_hold_up_others() {
 }
 
 #[test]
-fn what_is_held_comes_in_the_end_and_what_is_lost_never() {
+fn held_bytes_arrive_in_the_end_and_lost_bytes_never() {
     for (fault, comes) in [(Fault::Hold, true), (Fault::Lose, false)] {
         let world = World::start();
         let mut connection = world.connection();
@@ -93,7 +93,7 @@ fn what_is_held_comes_in_the_end_and_what_is_lost_never() {
                 redis::cmd("GET").arg("key").query(&mut world.connection()).expect("an answer");
             value.is_some()
         };
-        let patience = if comes { PATIENCE } else { Duration::ZERO };
+        let patience = if comes { TIMEOUT } else { Duration::ZERO };
         assert_eq!(comes_true(patience, is_there), comes, "{fault:?}");
     }
 }
@@ -103,11 +103,11 @@ fn broken_connections_say_so_at_once_and_new_ones_work() {
     for fault in [Fault::Reset, Fault::HalfClose, Fault::Truncate] {
         let world = World::start();
         let mut connection = world.connection();
-        connection.set_read_timeout(Some(PATIENCE)).expect("a time");
+        connection.set_read_timeout(Some(TIMEOUT)).expect("a time");
         world.proxy.set(fault);
         let start = Instant::now();
         let error = ping(&mut connection).expect_err("it is broken");
-        assert!(start.elapsed() < PATIENCE, "{fault:?}: {error}");
+        assert!(start.elapsed() < TIMEOUT, "{fault:?}: {error}");
         assert!(error.is_connection_dropped() || error.is_io_error(), "{fault:?}: {error}");
         world.proxy.set(Fault::None);
         assert_eq!(ping(&mut world.connection()).as_deref(), Ok("PONG"), "{fault:?}");

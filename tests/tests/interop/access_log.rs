@@ -6,7 +6,7 @@ use serde_json::Value;
 use tidegate_tests::http::{get, send};
 use tidegate_tests::servers::{Daemon, DaemonSetup, our_program, wait_until};
 
-use crate::proxies::{PAGE, PATIENCE, site};
+use crate::proxies::{PAGE, TIMEOUT, site};
 
 const POLICY: &str = "
 domain: shop
@@ -52,7 +52,7 @@ fn each_request_is_a_line_with_the_limit_and_the_reason() {
         send(gateway, "GET / HTTP/1.1\r\nHost: a/b\r\nConnection: close\r\n\r\n").status,
         400
     );
-    wait_until("all are written", PATIENCE, || daemon.lines("time=").len() >= 5);
+    wait_until("all are written", TIMEOUT, || daemon.lines("time=").len() >= 5);
     let lines = daemon.lines("time=");
     let all = lines.join("\n");
     let has = |line: &str, parts: &[&str]| {
@@ -86,7 +86,7 @@ fn lines_of_json_are_written_before_the_daemon_ends() {
     let gateway = daemon.transport("gateway");
     assert_eq!(get(gateway, "/a%20b", "x-user: u\r\n").status, 200);
     daemon.terminate();
-    wait_until("it ends", PATIENCE + Duration::from_secs(10), || !daemon.is_running());
+    wait_until("it ends", TIMEOUT + Duration::from_secs(10), || !daemon.is_running());
     let lines = daemon.lines("{\"time\"");
     let line: Value =
         serde_json::from_str(&lines[0]).unwrap_or_else(|error| panic!("{error}: {lines:?}"));

@@ -11,7 +11,7 @@ use tidegate_tests::http::connect;
 use tidegate_tests::servers::{Envoy, Proxy, by_debian, by_variable, envoy_program, wait_until};
 
 use crate::envoy::{CONFIG, daemon_with as grpc_daemon, patient};
-use crate::proxies::{NGINX, PAGE, PATIENCE, daemon_with, http, site};
+use crate::proxies::{NGINX, PAGE, TIMEOUT, daemon_with, http, site};
 
 /// A day's quota of three for everything.
 const POLICY: &str = "
@@ -172,7 +172,7 @@ fn withstands(proxy: &Proxy) {
     for page in ["login", "key", "token", "field", "cookie", "free"] {
         proxy.write(&format!("site/{page}.html"), PAGE);
     }
-    wait_until("it serves", PATIENCE, || is_served(address, "/free.html", ""));
+    wait_until("it serves", TIMEOUT, || is_served(address, "/free.html", ""));
     let same = |target: &str, headers: &str| (target.to_owned(), headers.to_owned());
     let long = format!("Host: {}\r\n", "a".repeat(9_000));
     let paths = PATHS.iter().map(|path| same(path, ""));
@@ -261,7 +261,7 @@ descriptors:
     let grpc = daemon.grpc().expect("asked for");
     let envoy = Envoy::start(&program, &patient(CONFIG), tidegate_tests::servers::service(), grpc);
     let address = envoy.address();
-    wait_until("Envoy is connected", PATIENCE, || is_served(address, "/free.html", ""));
+    wait_until("Envoy is connected", TIMEOUT, || is_served(address, "/free.html", ""));
     let same = |target: &str, headers: &str| (target.to_owned(), headers.to_owned());
     let paths = PATHS.iter().filter(|path| !OTHER_IN_ENVOY.contains(path));
     let paths = paths.map(|path| same(path, ""));
@@ -292,7 +292,7 @@ fn no_request_bypasses_a_limit_through_envoy_with_ext_authz() {
     let config = EXT_AUTHZ.replace("FILTER\n", &filter).replace("timeout: 0.25s", "timeout: 30s");
     let envoy = Envoy::start(&program, &config, tidegate_tests::servers::service(), http(&daemon));
     let address = envoy.address();
-    wait_until("Envoy is connected", PATIENCE, || is_served(address, "/free.html", ""));
+    wait_until("Envoy is connected", TIMEOUT, || is_served(address, "/free.html", ""));
     let same = |target: &str, headers: &str| (target.to_owned(), headers.to_owned());
     let long = format!("Host: {}\r\n", "a".repeat(9_000));
     let paths = PATHS.iter().map(|path| same(path, ""));

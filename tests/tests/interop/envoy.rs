@@ -13,7 +13,7 @@ pub(crate) const CONFIG: &str = include_str!("../../../examples/envoy/envoy.yaml
 const POLICY: &str = include_str!("../../../examples/envoy/policy.yaml");
 
 /// What never takes as long on any machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn program() -> Option<PathBuf> {
     let program = envoy_program();
@@ -51,7 +51,7 @@ fn start(config: &str, daemon: &Server) -> Option<Envoy> {
     let program = program()?;
     let envoy = Envoy::start(&program, config, service(), daemon.grpc().expect("asked for"));
     // The first question opens the connection.
-    wait_until("Envoy is connected", PATIENCE, || envoy.get("/", &[]).status == 200);
+    wait_until("Envoy is connected", TIMEOUT, || envoy.get("/", &[]).status == 200);
     Some(envoy)
 }
 
@@ -67,8 +67,8 @@ fn envoy_enforces_the_example_policy() {
     for remaining in (0..5).rev() {
         let answer = asked(&envoy, "k1");
         assert_eq!((answer.status, &*answer.body), (200, "hello"), "{answer:?}");
-        let told = format!("\"per_key\";r={remaining};t=");
-        assert!(answer.header("ratelimit").is_some_and(|it| it.starts_with(&told)), "{answer:?}");
+        let reply = format!("\"per_key\";r={remaining};t=");
+        assert!(answer.header("ratelimit").is_some_and(|it| it.starts_with(&reply)), "{answer:?}");
         assert_eq!(answer.header("x-ratelimit-remaining"), Some(&*remaining.to_string()));
     }
     let denied = asked(&envoy, "k1");
@@ -87,8 +87,8 @@ fn envoy_enforces_the_example_policy() {
     assert_eq!(denied.header("content-type"), Some("application/problem+json"));
     assert!(denied.body.contains("\"status\":429"), "{}", denied.body);
     let anonymous = envoy.get("/", &[]);
-    let told = anonymous.header("ratelimit").unwrap_or_default();
-    assert!(anonymous.status == 200 && told.starts_with("\"anonymous\";r="), "{anonymous:?}");
+    let reply = anonymous.header("ratelimit").unwrap_or_default();
+    assert!(anonymous.status == 200 && reply.starts_with("\"anonymous\";r="), "{anonymous:?}");
     // Others are not held up, and one has paid for more.
     assert_eq!(asked(&envoy, "k2").status, 200);
     for _ in 0..20 {
@@ -124,7 +124,7 @@ fn two_daemons_on_one_redis_enforce_one_limit() {
     let redis = RedisServer::start();
     let limiter = || {
         let config = RedisConfig::new(&redis.url()).expect("a valid address");
-        let config = config.deadline(PATIENCE).connect_timeout(PATIENCE);
+        let config = config.deadline(TIMEOUT).connect_timeout(TIMEOUT);
         RateLimitService::connect(config).expect("a fresh server")
     };
     let daemons = [limiter(), limiter()].map(|limiter| daemon(&limiter, Answers::default()));

@@ -16,7 +16,7 @@ use tidegate_tests::servers::{Envoy, envoy_program, wait_until};
 const CONFIG: &str = include_str!("../../../examples/envoy/failed_logins.yaml");
 const POLICY: &str = include_str!("../../../examples/envoy/failed_logins_policy.yaml");
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A service that knows one password, and how many requests reached it.
 fn login() -> (SocketAddr, Arc<AtomicUsize>) {
@@ -66,21 +66,21 @@ fn ov_37_envoy_counts_failed_logins_only() {
     let (service, reached) = login();
     let config = CONFIG.replace("timeout: 0.25s", "timeout: 30s");
     let envoy = Envoy::start(&program, &config, service, daemon.grpc().expect("asked for"));
-    wait_until("Envoy is connected", PATIENCE, || envoy.get("/", &[]).status == 401);
+    wait_until("Envoy is connected", TIMEOUT, || envoy.get("/", &[]).status == 401);
     let attempt = |account: &str, password: &str| {
         let headers = [("x-account", account), ("x-password", password)];
         envoy.get("/login", &headers).status
     };
     let left = |account: &str| {
         let body = format!(r#"{{"domain":"accounts","descriptors":[{{"login":"{account}"}}]}}"#);
-        let told = http::ask(daemon.http().expect("open"), "POST /v1/peek", "", &body);
-        let told: serde_json::Value = serde_json::from_str(&told.body).expect("JSON");
-        told["remaining"].as_u64()
+        let reply = http::ask(daemon.http().expect("open"), "POST /v1/peek", "", &body);
+        let reply: serde_json::Value = serde_json::from_str(&reply.body).expect("JSON");
+        reply["remaining"].as_u64()
     };
     for number in 0..30 {
         assert_eq!(attempt("bob", "right"), 200, "attempt {number}");
         // The unit comes back when the stream is done, just after the answer.
-        wait_until("the unit is back", PATIENCE, || left("bob") == Some(5));
+        wait_until("the unit is back", TIMEOUT, || left("bob") == Some(5));
     }
     reached.store(0, Ordering::SeqCst);
     let headers = [("x-account", "ann"), ("x-password", "wrong")];

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tidegate_server::{Gateway, RateLimitService, Server, Settings, serve};
 
 /// What never takes as long on any machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A gateway in this process.
 fn gateway(gateway: Gateway) -> Server {
@@ -21,7 +21,7 @@ fn gateway(gateway: Gateway) -> Server {
         proxy: Some(([127, 0, 0, 1], 0).into()),
         admin: Some(([127, 0, 0, 1], 0).into()),
         gateway: Some(gateway),
-        drain: PATIENCE,
+        drain: TIMEOUT,
         ..Settings::default()
     };
     let service = RateLimitService::new().expect("memory");

@@ -10,7 +10,7 @@ use tidegate_tests::servers::{
     Folder, Process, Proxy, RedisServer, by_debian, free_port, our_program, wait_until,
 };
 
-use crate::proxies::{NGINX, PATIENCE};
+use crate::proxies::{NGINX, TIMEOUT};
 
 /// Which layer has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Layers {
             ),
         ];
         for address in [gateway, application, admin] {
-            wait_until("all listen", PATIENCE, || TcpStream::connect(address).is_ok());
+            wait_until("all listen", TIMEOUT, || TcpStream::connect(address).is_ok());
         }
         let addresses = [("127.0.0.1:8000", gateway)];
         let nginx = Proxy::start(&by_debian("nginx"), &NGINX, "layers", &addresses);

@@ -65,16 +65,16 @@ fn the_document_has_every_path() {
     let document: Value =
         serde_json::from_str(&get(address, "/openapi.json", "").body).expect("JSON");
     let paths = document["paths"].as_object().expect("an object");
-    let told = get(address, "/nothing", "").body;
+    let reply = get(address, "/nothing", "").body;
     for path in paths.keys() {
-        assert!(told.contains(&**path), "{path} is not in {told}");
+        assert!(reply.contains(&**path), "{path} is not in {reply}");
         let status = if paths[path].get("get").is_some() { 200 } else { 405 };
         assert_eq!(get(address, path, "").status, status, "{path}");
     }
-    let told: Value = serde_json::from_str(&told).expect("JSON");
-    let told =
-        told["error"].as_str().and_then(|told| told.strip_prefix("not found; the paths are "));
-    let undocumented: Vec<&str> = told
+    let reply: Value = serde_json::from_str(&reply).expect("JSON");
+    let reply =
+        reply["error"].as_str().and_then(|reply| reply.strip_prefix("not found; the paths are "));
+    let undocumented: Vec<&str> = reply
         .expect("a list of paths")
         .split(", ")
         .filter(|path| !paths.contains_key(*path) && !THEIRS.contains(path))

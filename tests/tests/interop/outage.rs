@@ -24,7 +24,7 @@ descriptors:
 const SHARE: u64 = 60;
 const LIMIT: u64 = 40;
 /// What never takes as long on any machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const MODES: [&str; 3] = ["allow", "deny", "local"];
 
 /// What callers were answered, of each mode.
@@ -55,10 +55,10 @@ impl Answered {
     /// What came since, once there are so many more of every mode.
     fn since(&self, before: [[u64; 2]; 3]) -> [[u64; 2]; 3] {
         let mut since = [[0; 2]; 3];
-        wait_until("more are answered", PATIENCE, || {
+        wait_until("more are answered", TIMEOUT, || {
             let now = self.numbers();
             since = std::array::from_fn(|mode| {
-                std::array::from_fn(|told| now[mode][told] - before[mode][told])
+                std::array::from_fn(|answer| now[mode][answer] - before[mode][answer])
             });
             since.iter().all(|[passed, limited]| passed + limited >= 100)
         });
@@ -92,7 +92,7 @@ impl World {
         let config = CONFIG.replace(": 0.25s", ": 30s");
         let config = config.replace("failure_mode_deny: false", "failure_mode_deny: true");
         let envoy = Envoy::start(&program, &config, service(), daemon.transport("gRPC"));
-        wait_until("Envoy is connected", PATIENCE, || envoy.get("/", &[]).status == 200);
+        wait_until("Envoy is connected", TIMEOUT, || envoy.get("/", &[]).status == 200);
         Some(Self { redis, daemon, envoy })
     }
 
@@ -103,7 +103,7 @@ impl World {
     /// Waits until the daemon has noticed, or is back.
     fn wait_until_degraded(&self, is_degraded: bool) {
         let what = if is_degraded { "it is degraded" } else { "it is whole" };
-        wait_until(what, PATIENCE, || self.daemon.is_degraded() == is_degraded);
+        wait_until(what, TIMEOUT, || self.daemon.is_degraded() == is_degraded);
     }
 }
 
@@ -140,10 +140,10 @@ fn outage(take_down: fn(&RedisServer), bring_back: fn(&RedisServer), forgets: bo
         world.wait_until_degraded(false);
         // Two seconds, and ten times that for a busy machine.
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
-        wait_until("what was let in is booked", PATIENCE, || {
+        wait_until("what was let in is booked", TIMEOUT, || {
             world.daemon.admin("/v1/status").body.contains("\"owing_keys\":0")
         });
-        wait_until("the log says that it is back", PATIENCE, || {
+        wait_until("the log says that it is back", TIMEOUT, || {
             world.daemon.log_tail().contains("event=\"store_recovered\" server=\"127.0.0.1:")
         });
         let numbers = answered.numbers();
@@ -196,8 +196,8 @@ fn nodes_alone_multiply_a_limit_and_nodes_with_a_store_share_it() {
             let mut connection = client.and_then(|it| it.get_connection()).expect("it listens");
             let mut command = redis::cmd("TG.CHECK");
             command.arg("api").arg("user").arg("bob");
-            let told: Vec<redis::Value> = command.query(&mut connection).expect("an answer");
-            admitted += u64::from(told[0] == redis::Value::Int(0));
+            let answer: Vec<redis::Value> = command.query(&mut connection).expect("an answer");
+            admitted += u64::from(answer[0] == redis::Value::Int(0));
         }
         assert_eq!(admitted, most, "{store}");
     }

@@ -6,7 +6,7 @@ use tidegate::policy::RequestTarget;
 use tidegate_tests::http::{Answer, Connection};
 use tidegate_tests::servers::{Folder, Process, by_debian, free_port, wait_until};
 
-use crate::proxies::{NGINX, PATIENCE};
+use crate::proxies::{NGINX, TIMEOUT};
 
 const PATHS: usize = 10_000;
 
@@ -106,7 +106,7 @@ impl Nginx {
         folder.write("nginx.conf", &config);
         let arguments = NGINX.map(String::from);
         let process = Process::start(&by_debian("nginx"), &arguments, &[], &folder);
-        wait_until("nginx listens", PATIENCE, || TcpStream::connect(address).is_ok());
+        wait_until("nginx listens", TIMEOUT, || TcpStream::connect(address).is_ok());
         Self { _process: process, folder, address }
     }
 

@@ -13,7 +13,7 @@ use tidegate_tests::http::{Answer, get};
 use tidegate_tests::servers::{Proxy, by_debian, by_variable, wait_until};
 
 /// Longer than any of them takes to be ready.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) const PAGE: &str = "A page worth limiting.";
 
@@ -72,16 +72,16 @@ fn ask(proxy: &Proxy, headers: &str) -> Answer {
 
 fn limits_by_key(proxy: &Proxy, daemon: Server, expected: &Expected) {
     // Some listen before they are ready to serve. Requests without a key have a budget of their own.
-    wait_until("it serves", PATIENCE, || ask(proxy, "").body.contains(PAGE));
+    wait_until("it serves", TIMEOUT, || ask(proxy, "").body.contains(PAGE));
     for remaining in (0..5).rev() {
         let answer = ask(proxy, "x-api-key: k1\r\n");
         assert_eq!(answer.status, 200, "{answer:?}\n{}", proxy.log_tail());
         assert!(answer.body.contains(PAGE), "{answer:?}");
         assert_eq!(answer.header("retry-after"), None);
-        let told = answer.header("ratelimit");
-        assert_eq!(told.is_some(), expected.tells_allowed, "{answer:?}");
+        let reply = answer.header("ratelimit");
+        assert_eq!(reply.is_some(), expected.tells_allowed, "{answer:?}");
         let expected = format!("\"per_key\";r={remaining};t=12");
-        assert!(told.is_none_or(|told| told == expected), "{told:?}, not {expected}");
+        assert!(reply.is_none_or(|reply| reply == expected), "{reply:?}, not {expected}");
     }
     let denied = ask(proxy, "x-api-key: k1\r\n");
     assert_eq!((denied.status, denied.header("retry-after")), (429, Some("12")), "{denied:?}");

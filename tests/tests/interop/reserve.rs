@@ -11,7 +11,7 @@ use std::time::Duration;
 use tidegate_tests::http::{Answer, connect};
 use tidegate_tests::servers::{Daemon, DaemonSetup, RedisServer, our_program, wait_until};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The gateways renew what they hold three times in this time.
 const TTL: Duration = Duration::from_secs(3);
@@ -34,7 +34,7 @@ struct Slow {
     /// Of those, the ones that the third gateway forwarded.
     by_third: AtomicUsize,
     may_answer: Mutex<bool>,
-    told: Condvar,
+    reply: Condvar,
 }
 
 impl Slow {
@@ -62,7 +62,7 @@ impl Slow {
             }
             self.reached.fetch_add(1, Ordering::SeqCst);
             let may_answer = self.may_answer.lock().expect("no panic");
-            drop(self.told.wait_while(may_answer, |may_answer| !*may_answer));
+            drop(self.reply.wait_while(may_answer, |may_answer| !*may_answer));
             if socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").is_err() {
                 return;
             }
@@ -71,7 +71,7 @@ impl Slow {
 
     fn answer(&self) {
         *self.may_answer.lock().expect("no panic") = true;
-        self.told.notify_all();
+        self.reply.notify_all();
     }
 
     fn reached(&self) -> usize {
@@ -124,11 +124,11 @@ fn ov_05_three_gateways_keep_a_reserve_and_a_killed_one_returns_its_part() {
     let mut waiting = Vec::new();
     let mut shed = |path: &str, requests: usize, admitted: usize, total: usize| {
         let calls = storm(path, requests);
-        wait_until(&format!("{total} are in progress"), PATIENCE, || slow.reached() >= total);
+        wait_until(&format!("{total} are in progress"), TIMEOUT, || slow.reached() >= total);
         let has_all = |calls: &[JoinHandle<_>]| {
             calls.iter().filter(|call| call.is_finished()).count() >= requests - admitted
         };
-        wait_until("the others are refused", PATIENCE, || has_all(&calls));
+        wait_until("the others are refused", TIMEOUT, || has_all(&calls));
         assert_eq!(slow.reached(), total, "{path}");
         let (refused, held): (Vec<_>, Vec<_>) =
             calls.into_iter().partition(JoinHandle::is_finished);
@@ -153,10 +153,10 @@ fn ov_05_three_gateways_keep_a_reserve_and_a_killed_one_returns_its_part() {
 
     daemons[2].kill();
     let mut regained = Vec::new();
-    wait_until("the killed gateway's places are free", PATIENCE, || {
+    wait_until("the killed gateway's places are free", TIMEOUT, || {
         let before = slow.reached();
         let call = send(gateways[0], 0, "/pay");
-        wait_until("an answer or a request in progress", PATIENCE, || {
+        wait_until("an answer or a request in progress", TIMEOUT, || {
             call.is_finished() || slow.reached() > before
         });
         if !call.is_finished() {

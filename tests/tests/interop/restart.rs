@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tidegate_tests::http::Answer;
 use tidegate_tests::servers::{Folder, our_program, wait_until};
 
-use crate::proxies::{PATIENCE, site};
+use crate::proxies::{TIMEOUT, site};
 
 /// Hands its standard input on as the first socket, as systemd does.
 const ACTIVATE: &str = r#"exec 3<&0 </dev/null; LISTEN_PID=$$ exec "$@""#;
@@ -56,7 +56,7 @@ impl Drop for Activated {
 /// One request on a connection of its own.
 fn ask(address: SocketAddr) -> Result<u16, String> {
     let mut socket = TcpStream::connect(address).map_err(|error| format!("refused: {error}"))?;
-    socket.set_read_timeout(Some(PATIENCE)).map_err(|error| error.to_string())?;
+    socket.set_read_timeout(Some(TIMEOUT)).map_err(|error| error.to_string())?;
     let request = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     socket.write_all(request).map_err(|error| format!("not sent: {error}"))?;
     let mut text = String::new();
@@ -89,7 +89,7 @@ fn a_restart_with_an_inherited_socket_refuses_no_connection() {
         for _ in 0..3 {
             let daemon = start();
             let before = served.load(Ordering::Acquire);
-            wait_until("it serves", PATIENCE, || served.load(Ordering::Acquire) > before + 50);
+            wait_until("it serves", TIMEOUT, || served.load(Ordering::Acquire) > before + 50);
             daemon.stop();
         }
         is_over.store(true, Ordering::Release);

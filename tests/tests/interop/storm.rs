@@ -19,7 +19,7 @@ const CONFIG: &str = include_str!("../../../examples/envoy/envoy.yaml");
 const POLICY: &str = "domain: edge\ndescriptors:\n  - {key: api_key, rate: 5/year}\n";
 const LIMIT: usize = 5;
 /// What never takes as long on any machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The Envoy to test with. Thousands of sockets are open here and there.
 fn program() -> Option<PathBuf> {
@@ -74,7 +74,7 @@ impl Outcome {
 
 /// Waits until as many calls are under way from Envoy to its daemons.
 fn wait_until_asked(envoy: &Envoy, calls: usize) {
-    wait_until("Envoy has asked", PATIENCE, || {
+    wait_until("Envoy has asked", TIMEOUT, || {
         let active = envoy.stat("cluster.tidegate.upstream_rq_active");
         active + envoy.stat("cluster.tidegate.upstream_rq_pending_active") >= calls as u64
     });
@@ -115,7 +115,7 @@ fn a_restart_admits_more_only_while_no_daemon_listens() {
     first.terminate();
     first.resume();
     assert_eq!(Outcome::of(&burst.statuses()), Outcome::exact(1_000), "arrived before SIGTERM");
-    wait_until("it ends", PATIENCE, || !first.is_running());
+    wait_until("it ends", TIMEOUT, || !first.is_running());
 
     // What is sent while a daemon listens, and answered before it is told to end, is within the limit.
     let mut daemon_now = daemon(&redis.url(), port);
@@ -125,7 +125,7 @@ fn a_restart_admits_more_only_while_no_daemon_listens() {
         let key = format!("round-{round}");
         let (stops, answered) = (AtomicBool::new(false), AtomicU64::new(0));
         let admitted = Mutex::new(Vec::new());
-        let [told, listening] = thread::scope(|scope| {
+        let [answer, listening] = thread::scope(|scope| {
             let _stop = Stop(&stops);
             scope.spawn(|| {
                 while !stops.load(Ordering::Relaxed) {
@@ -141,22 +141,22 @@ fn a_restart_admits_more_only_while_no_daemon_listens() {
             let wait_for_bursts = |bursts: u64| {
                 let seen = answered.load(Ordering::Relaxed);
                 let is_over = || answered.load(Ordering::Relaxed) >= seen + bursts;
-                wait_until("bursts are answered", PATIENCE, is_over);
+                wait_until("bursts are answered", TIMEOUT, is_over);
             };
             wait_for_bursts(2);
-            let told = Instant::now();
+            let answer = Instant::now();
             stop(&daemon_now);
-            wait_until("it ends", PATIENCE, || !daemon_now.is_running());
+            wait_until("it ends", TIMEOUT, || !daemon_now.is_running());
             daemon_now = daemon(&redis.url(), port);
             let listening = Instant::now();
             wait_for_bursts(3);
-            [told, listening]
+            [answer, listening]
         });
         let admitted = admitted.into_inner().expect("no panic");
         let sum = |is_meant: &dyn Fn(Instant, Instant) -> bool| -> usize {
             admitted.iter().filter(|it| is_meant(it.0, it.1)).map(|it| it.2).sum()
         };
-        assert_eq!(sum(&|_, over| over < told), LIMIT, "before the signal: {admitted:?}");
+        assert_eq!(sum(&|_, over| over < answer), LIMIT, "before the signal: {admitted:?}");
         assert_eq!(sum(&|sent, _| sent > listening), 0, "after the restart: {admitted:?}");
     }
 }
@@ -188,17 +188,17 @@ fn restart_under_bursts(
         let wait_for_bursts = |bursts: usize| {
             let seen = outcomes.lock().expect("no panic").len();
             let is_over = || outcomes.lock().expect("no panic").len() >= seen + bursts;
-            wait_until("bursts are answered", PATIENCE, is_over);
+            wait_until("bursts are answered", TIMEOUT, is_over);
         };
         for restart in 0..restarts {
             // As a rollout does: the next daemon is stopped when the last one is back.
-            wait_until("every daemon is healthy", PATIENCE, || {
+            wait_until("every daemon is healthy", TIMEOUT, || {
                 envoy.stat("cluster.tidegate.membership_healthy") == ports.len() as u64
             });
             wait_for_bursts(1);
             let at = restart % ports.len();
             stop(&daemons[at]);
-            wait_until("it ends", PATIENCE, || !daemons[at].is_running());
+            wait_until("it ends", TIMEOUT, || !daemons[at].is_running());
             wait_for_bursts(1);
             daemons[at] = daemon(&redis.url(), ports[at]);
         }

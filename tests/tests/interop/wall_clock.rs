@@ -10,7 +10,7 @@ use tidegate_tests::http;
 use tidegate_tests::servers::{Daemon, DaemonSetup, our_program, wait_until};
 
 /// What never takes as long on any machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const DAY: i64 = 86_400;
 
 fn seconds() -> i64 {
@@ -46,10 +46,10 @@ impl Asked {
     fn check(&mut self, key: &str) -> (bool, i64) {
         let mut command = redis::cmd("TG.CHECK");
         command.arg("shop").arg(key).arg("bob");
-        let told: Vec<redis::Value> = command.query(&mut self.0).expect("an answer");
-        match told[..] {
+        let answer: Vec<redis::Value> = command.query(&mut self.0).expect("an answer");
+        match answer[..] {
             [redis::Value::Int(limited), redis::Value::Int(limit), ..] => (limited == 0, limit),
-            _ => panic!("{told:?}"),
+            _ => panic!("{answer:?}"),
         }
     }
 
@@ -74,11 +74,11 @@ fn a_corrected_wall_clock_is_followed_while_the_daemon_runs() {
     assert_eq!(asked.check("plan").1, 50, "the override holds");
 
     daemon.step_clock(DAY);
-    wait_until("a new day has its own quota", PATIENCE, || asked.check("quota").0);
+    wait_until("a new day has its own quota", TIMEOUT, || asked.check("quota").0);
     assert_eq!(asked.drain("quota"), 2, "of the three");
     assert_eq!(asked.check("plan").1, 3, "the override has ended");
     assert!(!asked.check("bucket").0, "a wall clock refills no bucket");
-    wait_until("the log tells tomorrow's date", PATIENCE, || {
+    wait_until("the log tells tomorrow's date", TIMEOUT, || {
         http::ask(daemon.transport("admin"), "PUT /v1/log-level", "", "{\"level\": \"info\"}");
         let date = instant(seconds() + DAY).to_string()[..10].to_owned();
         let log = daemon.log_tail();
@@ -87,6 +87,6 @@ fn a_corrected_wall_clock_is_followed_while_the_daemon_runs() {
 
     // A day of yesterday starts afresh, and nothing is denied for longer than a day and an hour.
     daemon.step_clock(-DAY);
-    wait_until("the override holds again", PATIENCE, || asked.check("plan").1 == 50);
+    wait_until("the override holds again", TIMEOUT, || asked.check("plan").1 == 50);
     assert!(!asked.check("bucket").0, "a wall clock refills no bucket");
 }

@@ -16,8 +16,8 @@ use tidegate::store::redis::{RedisConfig, RedisStore};
 use tidegate::verdict::Standing;
 use tidegate::{Clock, Hashing, ManualClock, Span, Verdict};
 use tidegate_tests::conformance::{
-    Action, Case, Limiting, Outcome, Question, Reply, Status, Sums, Told, Wait, cases, run_case,
-    whole_seconds,
+    Action, Case, CaseRequest, ExpectedRule, Limiting, Outcome, Reply, Status, Sums, Wait, cases,
+    run_case, whole_seconds,
 };
 use tidegate_tests::servers::RedisServer;
 use tidegate_tests::shared_comparison::store;
@@ -25,7 +25,7 @@ use tidegate_tests::shared_comparison::store;
 /// What the suite has grown to; it must not shrink unnoticed.
 const LEAST_CASES: usize = 270;
 /// What never takes as long on any machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn all_cases() -> Vec<Case> {
     cases(&Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance"))
@@ -58,7 +58,7 @@ fn load(case: &Case) -> Result<Option<Policy>, String> {
 }
 
 /// A question as the library is asked.
-fn with_request<T>(question: &Question, ask: impl FnOnce(&Request<'_>) -> T) -> T {
+fn with_request<T>(question: &CaseRequest, ask: impl FnOnce(&Request<'_>) -> T) -> T {
     let entries: Vec<Vec<Entry<'_>>> = question
         .descriptors
         .iter()
@@ -81,7 +81,7 @@ fn with_request<T>(question: &Question, ask: impl FnOnce(&Request<'_>) -> T) -> 
     ask(&Request { domain: &question.domain, descriptors: &descriptors, hits })
 }
 
-fn reply(question: &Question, answer: Result<Verdict, CheckError>) -> Reply {
+fn reply(question: &CaseRequest, answer: Result<Verdict, CheckError>) -> Reply {
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => return Reply::Failed(error.to_string()),
@@ -143,13 +143,13 @@ async fn settle<S: Store>(
 ) -> Reply {
     let costs: Vec<(&str, u64)> =
         outcome.costs.iter().map(|(name, units)| (&**name, *units)).collect();
-    let told = match (outcome.cancel, outcome.status) {
+    let seen = match (outcome.cancel, outcome.status) {
         (true, _) => RequestOutcome::cancelled(),
         (false, Some(status)) => RequestOutcome::status(status),
         (false, None) => RequestOutcome::default(),
     };
-    let told = outcome.actual.map_or(told, |units| told.cost(units)).costs(&costs);
-    match limiter.settle(reservations, &told).await {
+    let seen = outcome.actual.map_or(seen, |units| seen.cost(units)).costs(&costs);
+    match limiter.settle(reservations, &seen).await {
         Ok(it) => Reply::Settled(Sums::of([
             it.settled,
             it.not_open,
@@ -165,7 +165,7 @@ async fn settle<S: Store>(
 
 async fn ask<S: Store>(
     limiter: &PolicyLimiter<S>,
-    question: &Question,
+    question: &CaseRequest,
     request: &Request<'_>,
     holders: &mut Holders,
 ) -> Reply {
@@ -207,7 +207,7 @@ fn decide<S: Store>(
     runtime: &tokio::runtime::Runtime,
 ) -> Result<(), String> {
     let mut holders = Holders::new();
-    run_case(case, &mut |question: &Question| {
+    run_case(case, &mut |question: &CaseRequest| {
         clock.set(question.now);
         with_request(question, |request| {
             runtime.block_on(async {
@@ -228,11 +228,11 @@ fn decide<S: Store>(
 }
 
 /// What a case says of rules, which no answer tells.
-fn check_rule(case: &Case, told: &Told, policy: &Policy) -> Result<(), String> {
+fn check_rule(case: &Case, seen: &ExpectedRule, policy: &Policy) -> Result<(), String> {
     let domain = policy.domain(case.domain.as_deref().unwrap_or("api"));
     let mut rules = domain.into_iter().flat_map(|domain| domain.rules());
-    let rule = rules.find(|rule| rule.path() == told.rule);
-    let rule = rule.ok_or_else(|| format!("{}: no rule {}", case.name, told.rule))?;
+    let rule = rules.find(|rule| rule.path() == seen.rule);
+    let rule = rule.ok_or_else(|| format!("{}: no rule {}", case.name, seen.rule))?;
     let metric = match rule.metric_detail() {
         MetricDetail::Names => "names",
         MetricDetail::Value => "value",
@@ -241,13 +241,13 @@ fn check_rule(case: &Case, told: &Told, policy: &Policy) -> Result<(), String> {
     let metadata = rule.metadata().map(in_one_line).unwrap_or_default();
     let fits = |expected: &Option<String>, is: &str| expected.as_ref().is_none_or(|it| it == is);
     let counted = shadow_counts(rule);
-    if fits(&told.metric, metric)
-        && fits(&told.metadata, &metadata)
-        && told.shadow.is_none_or(|shadow| Some(shadow) == counted)
+    if fits(&seen.metric, metric)
+        && fits(&seen.metadata, &metadata)
+        && seen.shadow.is_none_or(|shadow| Some(shadow) == counted)
     {
         return Ok(());
     }
-    Err(format!("{}: {told:?}, but {metric}, {metadata}, {counted:?}", case.name))
+    Err(format!("{}: {seen:?}, but {metric}, {metadata}, {counted:?}", case.name))
 }
 
 fn shadow_counts(rule: &Rule) -> Option<[u64; 3]> {
@@ -281,7 +281,7 @@ fn in_memory(case: &Case, runtime: &tokio::runtime::Runtime) -> Result<(), Strin
     let store = store.with_clock(Clock::from(clock.clone()));
     let limiter = PolicyLimiter::new(policy, store, Clock::from(clock.clone()));
     decide(case, &limiter, &clock, runtime)?;
-    case.rules.iter().try_for_each(|told| check_rule(case, told, &limiter.policy()))
+    case.rules.iter().try_for_each(|seen| check_rule(case, seen, &limiter.policy()))
 }
 
 /// By the caller's clock, so that every case can be run, those in which time passes too.
@@ -336,7 +336,7 @@ fn cases_in_which_time_stands_still_hold_by_the_servers_clock() {
     let cases: Vec<&Case> = cases.iter().filter(still).collect();
     let store = |runtime: &tokio::runtime::Runtime| {
         let config = RedisConfig::new(&server.url()).expect("a valid address");
-        let config = config.deadline(PATIENCE).connect_timeout(PATIENCE);
+        let config = config.deadline(TIMEOUT).connect_timeout(TIMEOUT);
         runtime.block_on(RedisStore::connect(config)).expect("a fresh server")
     };
     let attempt = |case: &Case| {
@@ -344,7 +344,7 @@ fn cases_in_which_time_stands_still_hold_by_the_servers_clock() {
         server.command(&["FLUSHDB"]);
         let limiter = PolicyLimiter::new(policy, store(&runtime), Clock::default());
         let mut holders = Holders::new();
-        run_case(case, &mut |question: &Question| {
+        run_case(case, &mut |question: &CaseRequest| {
             without_times(with_request(question, |request| {
                 runtime.block_on(ask(&limiter, question, request, &mut holders))
             }))

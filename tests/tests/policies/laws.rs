@@ -28,7 +28,7 @@ fn denials(answer: &Verdict) -> Vec<bool> {
 
 /// Two benches in step: one is asked for explanations before everything that it decides.
 #[test]
-fn what_is_explained_is_what_happens_and_explaining_writes_nothing() {
+fn an_explanation_predicts_the_decision_and_writes_nothing() {
     let (mut twice, mut denied) = (0, 0);
     for seed in 0..TRACES {
         let rng = &mut Rng::with_seed(seed);
@@ -39,12 +39,16 @@ fn what_is_explained_is_what_happens_and_explaining_writes_nothing() {
             let pause = trace::pause(rng);
             watched.advance(pause);
             alone.advance(pause);
-            let told = watched.explain(&asked);
+            let reply = watched.explain(&asked);
             let again = watched.explain(&asked);
             let states = |it: &Verdict| {
                 it.parts().map(|part| format!("{:?}", part.state)).collect::<Vec<_>>()
             };
-            assert_eq!(states(&told), states(&again), "seed {seed} step {step}\n{text}\n{asked:?}");
+            assert_eq!(
+                states(&reply),
+                states(&again),
+                "seed {seed} step {step}\n{text}\n{asked:?}"
+            );
             let (answer, unwatched) = (watched.check(&asked), alone.check(&asked));
             let at = format!(
                 "seed {seed} step {step}\n{text}\n{asked:?}\n{:?}",
@@ -59,17 +63,17 @@ fn what_is_explained_is_what_happens_and_explaining_writes_nothing() {
                 // How much of it is given back depends on how much was taken.
                 continue;
             }
-            assert_eq!(told.is_allowed(), answer.is_allowed(), "{at}");
-            assert_eq!(denials(&told), denials(&answer), "{at}");
+            assert_eq!(reply.is_allowed(), answer.is_allowed(), "{at}");
+            assert_eq!(denials(&reply), denials(&answer), "{at}");
             if asked.meets_a_state_twice() {
                 // How long the second has to wait is known only once the first was charged.
                 twice += 1;
                 continue;
             }
-            assert_eq!(outcomes(&told), outcomes(&answer), "{at}");
+            assert_eq!(outcomes(&reply), outcomes(&answer), "{at}");
             // A window that has counted beyond its limit does not tell what is left after a return.
             if !asked.gives_back() {
-                assert_eq!(binding(&told), binding(&answer), "{at}");
+                assert_eq!(binding(&reply), binding(&answer), "{at}");
             }
         }
     }

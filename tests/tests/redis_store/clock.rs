@@ -18,14 +18,14 @@ use tidegate_tests::servers::RedisServer;
 use stepped::Stepped;
 
 /// What never takes as long on any machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const HOUR: i64 = 3_600;
 
 async fn store(server: &RedisServer, settles_after: Duration, time: TimeSource) -> RedisStore {
     let config = RedisConfig::new(&server.url())
         .expect("a valid address")
-        .deadline(PATIENCE)
-        .connect_timeout(PATIENCE)
+        .deadline(TIMEOUT)
+        .connect_timeout(TIMEOUT)
         .settles_after(settles_after)
         .time(time);
     RedisStore::connect(config).await.expect("a fresh server")

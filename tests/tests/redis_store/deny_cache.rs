@@ -323,12 +323,13 @@ fn most_of_what_is_over_the_limit_never_reaches_redis() {
 
 /// Scripts that a server has run.
 fn calls(server: &RedisServer) -> u64 {
-    let told: String = from_redis_value(server.command(&["INFO", "commandstats"])).expect("a text");
+    let answer: String =
+        from_redis_value(server.command(&["INFO", "commandstats"])).expect("a text");
     let calls = |line: &str| {
         let rest = line.strip_prefix("cmdstat_eval")?.split_once("calls=")?.1;
         rest.split(',').next()?.parse::<u64>().ok()
     };
-    told.lines().filter_map(calls).sum()
+    answer.lines().filter_map(calls).sum()
 }
 
 /// The algorithm decides, not the name: all six are cached.

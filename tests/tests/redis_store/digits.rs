@@ -18,7 +18,7 @@ use tidegate_tests::servers::RedisServer;
 const LATE: u64 = 5_800_000_000_000_000;
 const YEAR: u64 = 365 * 86_400_000_000;
 /// What never takes as long on any machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 struct Bench {
     store: RedisStore,
@@ -31,7 +31,7 @@ impl Bench {
     async fn start(time: TimeSource) -> Self {
         let server = RedisServer::start();
         let config = RedisConfig::new(&server.url()).expect("a valid address");
-        let config = config.deadline(PATIENCE).connect_timeout(PATIENCE).time(time);
+        let config = config.deadline(TIMEOUT).connect_timeout(TIMEOUT).time(time);
         let store = RedisStore::connect(config.settles_after(Duration::ZERO)).await;
         let control = server.connection();
         Self { store: store.expect("a fresh server"), control, _server: server }

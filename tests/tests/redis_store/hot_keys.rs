@@ -17,7 +17,7 @@ use tidegate::{Clock, ManualClock, Timestamp, Verdict};
 use tidegate_tests::servers::{Cluster, RedisServer, wait_until};
 use tokio::runtime::Runtime;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const DEADLINE: Duration = Duration::from_millis(250);
 
 /// Nothing to speak of comes back while a test runs.
@@ -141,19 +141,19 @@ fn shards_are_charged_together_with_other_limits() {
     for url in [redis.url(), cluster.url()] {
         let node = Node::start(&url);
         assert_eq!(node.passing(150, &["whale", "plain"]), 100, "{url}");
-        wait_until("what was reserved is back", PATIENCE, || node.remaining("whale") == 703);
+        wait_until("what was reserved is back", TIMEOUT, || node.remaining("whale") == 703);
         assert_eq!(node.remaining("plain"), 0);
     }
 }
 
 /// What was admitted without the store is booked on the shards, where it would have been taken.
 #[test]
-fn what_is_owed_is_booked_on_the_shards() {
+fn pending_debits_are_booked_on_the_shards() {
     let redis = RedisServer::start();
     let node = Node::start(&redis.url());
     redis.kill();
     let mut admitted = 0;
-    wait_until("the circuit opens", PATIENCE, || {
+    wait_until("the circuit opens", TIMEOUT, || {
         admitted += node.passing(1, &["whale"]);
         node.circuits()[0] == CircuitState::Open
     });
@@ -162,11 +162,11 @@ fn what_is_owed_is_booked_on_the_shards() {
         admitted > 300 && matches!(node.check(&["whale"]).source(), DecisionSource::Fallback(_))
     );
     redis.restart();
-    wait_until("no debit is pending", PATIENCE, || {
+    wait_until("no debit is pending", TIMEOUT, || {
         let stats = node.limiter.store().stats().fallback;
         stats.owing_keys == 0 && stats.booked_keys > 0
     });
-    wait_until("the circuit closes", PATIENCE, || node.circuits()[0] == CircuitState::Closed);
+    wait_until("the circuit closes", TIMEOUT, || node.circuits()[0] == CircuitState::Closed);
     let left = node.remaining("whale");
     // The one that was asked for its decision_source is owed too.
     assert_eq!(803 - left, admitted as u64 + 1, "{:?}", node.limiter.store().stats().fallback);
@@ -182,7 +182,7 @@ fn shards_of_other_servers_go_on_without_one() {
     let slot = cluster.slot_of("{acme/@@}");
     let paused = cluster.pause_primary_of(slot);
     let mut alone = 0;
-    wait_until("its circuit opens", PATIENCE, || {
+    wait_until("its circuit opens", TIMEOUT, || {
         alone += usize::from(node.check(&["window"]).source() != DecisionSource::Store);
         node.circuits().contains(&CircuitState::Open)
     });

@@ -15,7 +15,7 @@ const COUNT: &str = "local time = redis.call('TIME')
     local now = string.format('(%.0f', time[1] * 1000000 + time[2])
     return redis.call('ZCOUNT', KEYS[1], now, '+inf')";
 /// What never takes as long on any machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A server, and the name of the one key of a limit on it.
 struct Places {
@@ -47,7 +47,7 @@ impl Places {
     /// Watches for so long by the server's clock.
     fn watch(&self, micros: u64, mut look: impl FnMut(u64)) {
         let start = self.time();
-        wait_until("the server's time has passed", PATIENCE, || {
+        wait_until("the server's time has passed", TIMEOUT, || {
             look(self.in_use());
             self.time() - start > micros
         });
@@ -112,7 +112,7 @@ fn a_holder_that_was_stopped_for_too_long_finds_its_places_lost() {
     let (mut holder, mut successor) = (places.holder(), places.holder());
     assert_eq!(take_all(&mut holder), PLACES);
     holder.pause();
-    wait_until("all places are back", PATIENCE, || places.in_use() == 0);
+    wait_until("all places are back", TIMEOUT, || places.in_use() == 0);
     assert_eq!(take_all(&mut successor), PLACES);
     // The first thing it is asked, before any renewal can have been answered.
     holder.say("lost");
@@ -125,7 +125,7 @@ fn a_holder_that_was_stopped_for_too_long_finds_its_places_lost() {
 
 async fn store(server: &RedisServer) -> RedisStore {
     let config = RedisConfig::new(&server.url()).expect("a valid address");
-    let config = config.deadline(PATIENCE).connect_timeout(PATIENCE);
+    let config = config.deadline(TIMEOUT).connect_timeout(TIMEOUT);
     RedisStore::connect(config).await.expect("a fresh server")
 }
 
@@ -195,7 +195,7 @@ async fn a_permit_that_lost_one_place_still_gives_the_other_back() {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, freed).await.expect("the longer place comes back");
+    tokio::time::timeout(TIMEOUT, freed).await.expect("the longer place comes back");
 }
 
 /// Without a store no lease can be renewed: `is_lost` is true by the time another holder may have the place.
@@ -247,7 +247,7 @@ async fn a_shorter_lease_time_takes_no_place_from_who_holds_it() {
     assert!(holder.peek("job", 1).await.expect("the server is up").is_denied());
     holder.set_limit("places", short).expect("a known limit");
     let config = RedisConfig::new(&server.url()).expect("a valid address");
-    let config = config.deadline(PATIENCE).settles_after(Duration::ZERO);
+    let config = config.deadline(TIMEOUT).settles_after(Duration::ZERO);
     let settled = RedisStore::connect(config).await.expect("a sound server");
     let other = Limiter::builder().limit("places", short).shared(settled).expect("one limit");
     let time = || -> (u64, u64) {

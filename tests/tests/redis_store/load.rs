@@ -18,7 +18,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_millis(250);
 /// The longest wait: the deadline, with slack for a busy machine.
 pub(crate) const HANGS: Duration = Duration::from_millis(2_500);
 /// How long a test waits for anything at all.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// Between two requests of one caller, so that the servers have a processor too.
 const PACE: Duration = Duration::from_millis(4);
 
@@ -68,7 +68,7 @@ async fn decide(
 
 /// What one request was told.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct Answer {
     /// Which of the things that can be asked for.
     pub(crate) what: usize,
     pub(crate) asked: Instant,
@@ -76,7 +76,7 @@ pub(crate) struct Told {
     pub(crate) answer: Result<bool, StoreError>,
 }
 
-impl Told {
+impl Answer {
     pub(crate) fn is_admitted(&self) -> bool {
         self.answer == Ok(true)
     }
@@ -88,7 +88,7 @@ pub(crate) struct Load {
     stops: Arc<AtomicBool>,
     /// Decisions had for each thing that can be asked for.
     decided: Arc<Vec<AtomicU64>>,
-    callers: Vec<JoinHandle<Vec<Told>>>,
+    callers: Vec<JoinHandle<Vec<Answer>>>,
 }
 
 impl Load {
@@ -103,7 +103,7 @@ impl Load {
         let caller = |number: usize| {
             let (stops, decided, ask) = (Arc::clone(&stops), Arc::clone(&decided), ask.clone());
             runtime.spawn(async move {
-                let (mut told, mut pace) = (Vec::new(), interval(PACE));
+                let (mut answers, mut pace) = (Vec::new(), interval(PACE));
                 let mut what = number % things;
                 while !stops.load(Ordering::Relaxed) {
                     pace.tick().await;
@@ -112,10 +112,10 @@ impl Load {
                     if answer.is_ok() {
                         decided[what].fetch_add(1, Ordering::Relaxed);
                     }
-                    told.push(Told { what, asked, answered: Instant::now(), answer });
+                    answers.push(Answer { what, asked, answered: Instant::now(), answer });
                     what = (what + 1) % things;
                 }
-                told
+                answers
             })
         };
         Self { callers: (0..callers).map(caller).collect(), stops, decided }
@@ -126,30 +126,30 @@ impl Load {
         let decided = |what: usize| self.decided[what].load(Ordering::Relaxed);
         let goals: Vec<(usize, u64)> =
             of.into_iter().map(|what| (what, decided(what) + more)).collect();
-        wait_until("requests are decided again", PATIENCE, || {
+        wait_until("requests are decided again", TIMEOUT, || {
             goals.iter().all(|(what, goal)| decided(*what) >= *goal)
         });
     }
 
     /// Stops the load. No request may have waited much longer than the deadline.
-    pub(crate) fn stop(self, runtime: &Runtime) -> Vec<Told> {
+    pub(crate) fn stop(self, runtime: &Runtime) -> Vec<Answer> {
         self.stops.store(true, Ordering::Relaxed);
-        let mut told = Vec::new();
+        let mut answers = Vec::new();
         for caller in self.callers {
-            told.extend(runtime.block_on(caller).expect("a caller does not panic"));
+            answers.extend(runtime.block_on(caller).expect("a caller does not panic"));
         }
-        let slowest = told.iter().max_by_key(|told| told.answered - told.asked);
+        let slowest = answers.iter().max_by_key(|attempt| attempt.answered - attempt.asked);
         let slowest = slowest.expect("at least one request");
         assert!(slowest.answered - slowest.asked < HANGS, "{slowest:?}");
-        told.sort_by_key(|told| told.asked);
-        told
+        answers.sort_by_key(|attempt| attempt.asked);
+        answers
     }
 }
 
 /// Errors by their text, for people.
-pub(crate) fn errors<'a>(told: impl Iterator<Item = &'a Told>) -> Vec<(String, usize)> {
+pub(crate) fn errors<'a>(answers: impl Iterator<Item = &'a Answer>) -> Vec<(String, usize)> {
     let mut counts = std::collections::BTreeMap::new();
-    for error in told.filter_map(|told| told.answer.as_ref().err()) {
+    for error in answers.filter_map(|attempt| attempt.answer.as_ref().err()) {
         *counts.entry(error.to_string()).or_default() += 1;
     }
     counts.into_iter().collect()

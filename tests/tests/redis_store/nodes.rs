@@ -65,11 +65,11 @@ fn nodes_come_and_go(url: &str) {
     first.sees(3);
     wait_until("all are counted", LIMIT, || first.count() == 3 && others[1].count() == 3);
     others[0].sees(3);
-    let told = others[0].client.store.registry();
-    let own: Vec<_> = told.nodes.iter().filter(|node| node.is_own).collect();
-    assert_eq!((own.len(), own[0].domains[0].revision), (1, 2), "{told:?}");
-    assert!(told.nodes.iter().any(|node| node.id.starts_with("first-")), "{told:?}");
-    assert_eq!(told.lagging.len(), 2, "{told:?}");
+    let answer = others[0].client.store.registry();
+    let own: Vec<_> = answer.nodes.iter().filter(|node| node.is_own).collect();
+    assert_eq!((own.len(), own[0].domains[0].revision), (1, 2), "{answer:?}");
+    assert!(answer.nodes.iter().any(|node| node.id.starts_with("first-")), "{answer:?}");
+    assert_eq!(answer.lagging.len(), 2, "{answer:?}");
     drop(others);
     first.sees(1);
     assert_eq!(first.count(), 3, "the largest count is kept for a while");

@@ -20,7 +20,7 @@ use tidegate_tests::servers::{Cluster, RedisServer, wait_until};
 use tokio::runtime::Runtime;
 
 /// What never takes as long on any machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const DEADLINE: Duration = Duration::from_millis(250);
 
 /// One limit for each mode. Nothing to speak of comes back while a test runs.
@@ -99,7 +99,7 @@ impl Node {
     /// Sends requests until none waits for the store, and returns how many were admitted.
     fn until_open(&self, key: &str) -> u64 {
         let mut admitted = 0;
-        wait_until("the circuit opens", PATIENCE, || {
+        wait_until("the circuit opens", TIMEOUT, || {
             admitted += u64::from(self.check(key).is_allowed());
             self.state() == CircuitState::Open
         });
@@ -107,12 +107,12 @@ impl Node {
     }
 
     fn until_closed(&self) {
-        wait_until("the circuit closes", PATIENCE, || self.state() == CircuitState::Closed);
+        wait_until("the circuit closes", TIMEOUT, || self.state() == CircuitState::Closed);
     }
 
     fn until_booked(&self) {
         let store = self.limiter.store();
-        wait_until("no debit is pending", PATIENCE, || {
+        wait_until("no debit is pending", TIMEOUT, || {
             let stats = store.stats().fallback;
             stats.owing_keys == 0 && stats.booked_keys > 0
         });
@@ -121,10 +121,10 @@ impl Node {
 
 /// How often scripts were called.
 fn calls(redis: &RedisServer) -> u64 {
-    let told = redis.command(&["INFO", "commandstats"]);
-    let told = redis::from_redis_value::<String>(told).expect("text");
+    let reply = redis.command(&["INFO", "commandstats"]);
+    let reply = redis::from_redis_value::<String>(reply).expect("text");
     let calls =
-        told.lines().filter_map(|line| line.split_once("cmdstat_eval")?.1.split_once("calls="));
+        reply.lines().filter_map(|line| line.split_once("cmdstat_eval")?.1.split_once("calls="));
     calls.filter_map(|(_, rest)| rest.split(',').next()?.parse::<u64>().ok()).sum()
 }
 
@@ -178,7 +178,7 @@ fn a_node_that_restarts_during_an_outage_has_a_smaller_share() {
     let node = restart();
     assert_eq!(node.admitted("bob"), 5);
     redis.restart();
-    wait_until("Redis decides", PATIENCE, || node.check("allow").source() == DecisionSource::Store);
+    wait_until("Redis decides", TIMEOUT, || node.check("allow").source() == DecisionSource::Store);
     node.until_booked();
     redis.kill();
     node.until_open("allow");
@@ -187,7 +187,7 @@ fn a_node_that_restarts_during_an_outage_has_a_smaller_share() {
 
 /// F13, F22: what was admitted is booked; what may have been booked twice is never taken back.
 #[test]
-fn what_was_let_in_is_booked_when_the_store_is_back() {
+fn units_admitted_in_an_outage_are_booked_after_it() {
     for hangs in [true, false] {
         let redis = RedisServer::start();
         let node = Node::start(&redis.url(), 1);
@@ -229,7 +229,7 @@ fn a_store_that_hangs_is_asked_by_probes_alone() {
     redis.pause();
     let start = Instant::now();
     let mut waited = 0;
-    wait_until("some probes have been made", PATIENCE, || {
+    wait_until("some probes have been made", TIMEOUT, || {
         let asked = Instant::now();
         assert!(node.check("allow").is_allowed());
         waited += u32::from(asked.elapsed() >= DEADLINE);
@@ -242,7 +242,7 @@ fn a_store_that_hangs_is_asked_by_probes_alone() {
         "as many were answered at once"
     );
     redis.resume();
-    wait_until("it answers", PATIENCE, || redis.is_answering());
+    wait_until("it answers", TIMEOUT, || redis.is_answering());
     let asked = calls(&redis) - before;
     // A probe every 200 ms at the most, and one more while we look.
     let probes = u64::try_from(start.elapsed().as_millis() / 200).expect("a few") + 2;
@@ -259,7 +259,7 @@ fn a_store_that_is_back_is_used_again_soon() {
     node.until_open("allow");
     redis.resume();
     let start = Instant::now();
-    wait_until("all go by the store", PATIENCE, || {
+    wait_until("all go by the store", TIMEOUT, || {
         node.check("allow").source() == DecisionSource::Store
             && node.state() == CircuitState::Closed
     });
@@ -282,7 +282,7 @@ fn one_node_of_a_cluster_takes_its_own_keys_with_it() {
         assert_eq!(check(&user).source(), DecisionSource::Store);
     }
     let paused = cluster.pause_primary_of(0);
-    wait_until("its keys are decided here", PATIENCE, || {
+    wait_until("its keys are decided here", TIMEOUT, || {
         let circuits = node.limiter.store().circuits();
         users().for_each(|user| assert!(check(&user).is_allowed()));
         circuits.iter().any(|circuit| circuit.state == CircuitState::Open)

@@ -18,7 +18,7 @@ use tidegate_server::{RateLimitService, Server, Settings, serve};
 use tidegate_tests::http;
 use tidegate_tests::servers::{Cluster, RedisServer};
 
-use crate::load::PATIENCE;
+use crate::load::TIMEOUT;
 
 const POLICY: &str = "
 domain: api
@@ -37,7 +37,7 @@ fn policy() -> Policy {
 }
 
 fn config(url: &str) -> RedisConfig {
-    RedisConfig::new(url).expect("an address").deadline(PATIENCE).connect_timeout(PATIENCE)
+    RedisConfig::new(url).expect("an address").deadline(TIMEOUT).connect_timeout(TIMEOUT)
 }
 
 async fn node(url: &str) -> PolicyLimiter<RedisStore> {
@@ -110,17 +110,17 @@ fn ov_37_of_a_thousand_wrong_guesses_at_once_five_reach_the_handler() {
     let guess = |number: usize| {
         start.wait();
         let question = json!({"domain": "api", "descriptors": [{"login": "bob"}]});
-        let (status, told) = nodes[number % 2].post("/v1/check", &question);
+        let (status, reply) = nodes[number % 2].post("/v1/check", &question);
         if status != 200 {
-            assert_eq!(status, 429, "{told}");
+            assert_eq!(status, 429, "{reply}");
             return;
         }
         reached.fetch_add(1, Ordering::SeqCst);
-        let outcome = json!({"reservation": told["reservation"], "status": 401});
+        let outcome = json!({"reservation": reply["reservation"], "status": 401});
         let (_, settled) = nodes[(number + 1) % 2].post("/v1/settle", &outcome);
         assert_eq!((&settled["settled"], &settled["returned"]), (&json!(1), &json!(0)));
         // The other daemon finds nothing left to settle.
-        let outcome = json!({"reservation": told["reservation"], "status": 200});
+        let outcome = json!({"reservation": reply["reservation"], "status": 200});
         let (_, again) = nodes[number % 2].post("/v1/settle", &outcome);
         returned
             .fetch_add(again["returned"].as_u64().expect("a number") as usize, Ordering::SeqCst);

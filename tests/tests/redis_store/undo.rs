@@ -64,7 +64,7 @@ impl Bench {
 }
 
 #[tokio::test]
-async fn what_is_still_owed_comes_back() {
+async fn units_still_owed_are_returned() {
     for text in FIVE {
         let bench = Bench::start(text).await;
         assert!(bench.takes(100_000, 2).await && bench.takes(100_001, 3).await);
@@ -108,7 +108,7 @@ async fn a_sliding_window_gives_back_on_its_own_side_of_a_boundary_only() {
 }
 
 #[tokio::test]
-async fn what_a_bucket_has_refilled_is_not_given_again() {
+async fn refilled_units_are_not_returned_again() {
     // A unit every tenth of a second.
     let bench = Bench::start("token_bucket:10:1000000:10").await;
     assert!(bench.takes(0, 4).await && bench.takes(0, 6).await);

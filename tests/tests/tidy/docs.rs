@@ -191,3 +191,34 @@ fn is_tagged(tree: &Tree, entry: &str) -> bool {
     };
     TAGS.contains(&tag) && (part == "workspace" || tree.sources.iter().any(declares))
 }
+
+/// Most lines of a module's documentation before its first example.
+const BEFORE_EXAMPLE: usize = 12;
+
+/// The page of the library, and of each of its documented modules, begins with an example.
+pub(crate) fn public_modules_begin_with_an_example(tree: &Tree) -> Vec<Violation> {
+    let library = |path: &str| path.strip_prefix("crates/tidegate/src/").map(str::to_owned);
+    let mut pages = vec!["crates/tidegate/src/lib.rs".to_owned()];
+    for source in tree.rust() {
+        let Some(file) = library(&source.path) else { continue };
+        let lines: Vec<&str> = source.text.lines().collect();
+        let folder = file.trim_end_matches(".rs").trim_end_matches("lib").trim_end_matches('/');
+        for (number, line) in lines.iter().enumerate() {
+            let Some(name) = line.strip_prefix("pub mod ") else { continue };
+            let above = lines[..number].iter().rev().take_while(|line| line.starts_with("#["));
+            if above.into_iter().any(|line| line.contains("doc(hidden)")) {
+                continue;
+            }
+            let name = name.trim_end_matches([';', ' ', '{']);
+            let path = [folder, name].into_iter().filter(|part| !part.is_empty());
+            let path = path.collect::<Vec<_>>().join("/");
+            pages.push(format!("crates/tidegate/src/{path}.rs"));
+        }
+    }
+    let pages = pages.iter().filter_map(|page| tree.find(page));
+    let without = pages.filter(|page| {
+        let mut start = page.text.lines().take(BEFORE_EXAMPLE);
+        !start.any(|line| line.starts_with("//! ```"))
+    });
+    without.map(|page| page.at(0, "the page of a public module begins with an example")).collect()
+}

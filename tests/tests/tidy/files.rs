@@ -1,5 +1,7 @@
 //! Rules about files: how long, how named, what no text may contain.
 
+use std::collections::BTreeMap;
+
 use crate::tree::{Source, Tree, Violation};
 
 const LONGEST_SOURCE: usize = 500;
@@ -118,4 +120,27 @@ pub(crate) fn manifests_inherit_the_lints(tree: &Tree) -> Vec<Violation> {
         }
     }
     found
+}
+
+/// Most source files of a folder, without unit tests.
+const LARGEST_FOLDER: usize = 12;
+
+/// A folder with more files has a row in the table "Large folders", which gives the reason.
+pub(crate) fn large_folders_have_a_reason(tree: &Tree) -> Vec<Violation> {
+    let mut folders: BTreeMap<&str, usize> = BTreeMap::new();
+    for path in tree.rust().map(|source| source.path.as_str()) {
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        *folders.entry(folder).or_default() += usize::from(!path.ends_with("_tests.rs"));
+    }
+    let reasons = tree.find("ARCHITECTURE.md").map_or("", |source| source.text.as_str());
+    let has_reason = |folder: &str| reasons.contains(&format!("| `{folder}/` |"));
+    let large =
+        folders.iter().filter(|(folder, files)| **files > LARGEST_FOLDER && !has_reason(folder));
+    let violation = |(folder, files): (&&str, &usize)| {
+        let advice = format!(
+            "{files} files, at most {LARGEST_FOLDER}: divide it, or give the reason in ARCHITECTURE.md"
+        );
+        Violation::new(*folder, advice)
+    };
+    large.map(violation).collect()
 }

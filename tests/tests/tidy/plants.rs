@@ -55,6 +55,39 @@ fn vague_file_names_are_caught() {
 }
 
 #[test]
+fn a_module_page_without_an_example_is_caught() {
+    let check = docs::public_modules_begin_with_an_example;
+    let (root, page) = ("crates/tidegate/src/lib.rs", "crates/tidegate/src/x/y.rs");
+    let example = "//! A store.\n//!\n//! ```\n//! ```\n";
+    let planted = |parent: &str, text: &str| {
+        let lib = format!("{example}pub mod x;\n");
+        let x = format!("{example}{parent}");
+        places_in(check, &[(root, &lib), ("crates/tidegate/src/x.rs", &x), (page, text)])
+    };
+    assert_eq!(planted("pub mod y;\n", example), [""; 0]);
+    assert_eq!(planted("pub mod y;\n", "//! A store.\n"), [format!("{page}:1")]);
+    assert_eq!(planted("#[doc(hidden)]\npub mod y;\n", "//! A store.\n"), [""; 0]);
+}
+
+#[test]
+fn large_folders_are_caught() {
+    let check = files::large_folders_have_a_reason;
+    let numbered = |count: usize| -> Vec<String> {
+        let tests = ["crates/core/src/law/a_tests.rs".to_owned()];
+        (0..count).map(|n| format!("crates/core/src/law/x{n}.rs")).chain(tests).collect()
+    };
+    let planted = |paths: &[String], reason: &str| {
+        let sources = paths.iter().map(|path| (path.as_str(), ""));
+        let files: Vec<(&str, &str)> = sources.chain([("ARCHITECTURE.md", reason)]).collect();
+        places_in(check, &files)
+    };
+    assert_eq!(planted(&numbered(12), ""), [""; 0]);
+    assert_eq!(planted(&numbered(13), ""), ["crates/core/src/law"]);
+    let reason = "| `crates/core/src/law/` | one file per law |";
+    assert_eq!(planted(&numbered(13), reason), [""; 0]);
+}
+
+#[test]
 fn machine_paths_are_caught() {
     let check = files::no_text_names_a_machine;
     for text in ["see /work/x", "\"/tmp/x\"", "/root/.cargo", "cd /home/me", "`/work`"] {
@@ -290,7 +323,7 @@ fn vague_words_are_caught() {
         }
         passes(check, path, &"outcome bytes of nobody_else\n".repeat(allowed + 1));
     }
-    passes(check, "tests/src/x.rs", "// Whoever asks.");
+    passes(check, "tests/tests/tidy/x.rs", "// Whoever asks.");
 }
 
 #[test]
@@ -397,10 +430,10 @@ fn a_library_with_many_documented_items_is_caught() {
         let hidden = "#[doc(hidden)]\npub fn h() {}\n".repeat(hidden);
         "pub fn f() {}\n".repeat(visible) + &hidden + "pub(crate) fn g() {}\n"
     };
-    caught(check, SOURCE, &items(211, 0), 1);
-    passes(check, SOURCE, &items(210, 50));
-    passes(check, CORE, &items(211, 0));
-    let method = "impl Held {\n".to_owned() + &"    pub fn m() {}\n".repeat(211) + "}\n";
+    caught(check, SOURCE, &items(201, 0), 1);
+    passes(check, SOURCE, &items(200, 50));
+    passes(check, CORE, &items(201, 0));
+    let method = "impl Held {\n".to_owned() + &"    pub fn m() {}\n".repeat(201) + "}\n";
     caught(check, SOURCE, &method, 1);
     passes(check, SOURCE, &format!("#[doc(hidden)]\npub struct Held;\n{method}"));
     passes(

@@ -15,7 +15,7 @@ use tidegate::{ManualClock, Timestamp};
 use tidegate_server::{RateLimitService, Server, Settings, serve};
 use tidegate_tests::http;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const POLICY: &str = "
 domain: api
@@ -96,7 +96,7 @@ impl Daemon {
     /// The same over RESP.
     fn check_resp(&self, key: &str, value: &str) -> bool {
         let mut socket = TcpStream::connect(self.server.resp().expect("open")).expect("open");
-        socket.set_read_timeout(Some(PATIENCE)).expect("not zero");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("not zero");
         write!(socket, "TG.CHECK api {key} {value}\r\nQUIT\r\n").expect("it reads");
         let mut text = String::new();
         socket.read_to_string(&mut text).expect("an answer");
@@ -109,7 +109,7 @@ impl Daemon {
 }
 
 #[test]
-fn what_was_decided_is_counted_under_both_kinds_of_names() {
+fn decisions_are_counted_under_both_kinds_of_names() {
     let daemon = daemon(None);
     assert_eq!(daemon.passed("bob"), 4);
     assert!(daemon.check_resp("user", "ann"));
@@ -180,7 +180,7 @@ fn requests_without_a_limit_are_counted() {
 fn every_decision_over_resp_has_a_latency() {
     let daemon = daemon(None);
     let mut socket = TcpStream::connect(daemon.server.resp().expect("open")).expect("open");
-    socket.set_read_timeout(Some(PATIENCE)).expect("not zero");
+    socket.set_read_timeout(Some(TIMEOUT)).expect("not zero");
     let commands = "CL.THROTTLE a 9 1 60\r\nPING\r\nTG.CHECK api user bob\r\nMULTI\r\n\
                     CL.THROTTLE a 9 1 60\r\nCL.THROTTLE b 9 1 60\r\nEXEC\r\nQUIT\r\n";
     socket.write_all(commands.as_bytes()).expect("it reads");
@@ -228,8 +228,8 @@ fn overrides_hold_for_every_transport_and_end() {
     let daemon = daemon(None);
     let wish =
         json!({ "limit": "api/user#", "percent": 50, "seconds": 600, "reason": "incident 7" });
-    let (status, told) = daemon.admin("PUT /v1/overrides", &wish);
-    assert_eq!((status, &told["overrides"][0]["percent"]), (200, &json!(50)), "{told}");
+    let (status, reply) = daemon.admin("PUT /v1/overrides", &wish);
+    assert_eq!((status, &reply["overrides"][0]["percent"]), (200, &json!(50)), "{reply}");
     assert_eq!(daemon.passed("a"), 2);
     assert_eq!((0..10).filter(|_| daemon.check_resp("user", "b")).count(), 2);
     let loaded = Policy::load(&[("p.yaml", POLICY)], Merging::Refuse);
@@ -253,8 +253,8 @@ fn overrides_hold_for_every_transport_and_end() {
         json!({ "limit": "unknown", "percent": 50, "seconds": 60 }),
         json!({ "limit": "api/user#", "rate": "fast", "seconds": 60 }),
     ] {
-        let (status, told) = daemon.admin("PUT /v1/overrides", &wrong);
-        assert!(status == 400 && told["error"].is_string(), "{wrong}: {told}");
+        let (status, reply) = daemon.admin("PUT /v1/overrides", &wrong);
+        assert!(status == 400 && reply["error"].is_string(), "{wrong}: {reply}");
     }
 }
 
@@ -267,8 +267,8 @@ fn the_kill_switch_lets_everybody_through_and_counts() {
         let name = target.to_string();
         assert_eq!(daemon.admin("PUT /v1/kill-switch", &target).0, 200, "{name}");
         assert_eq!(daemon.passed("x"), 10, "{name}");
-        let (_, told) = daemon.admin("GET /v1/kill-switch", &Value::Null);
-        assert_eq!(told["kill_switch"], json!([target]));
+        let (_, reply) = daemon.admin("GET /v1/kill-switch", &Value::Null);
+        assert_eq!(reply["kill_switch"], json!([target]));
         let (_, ended) = daemon.admin("DELETE /v1/kill-switch", &target);
         assert_eq!(ended, json!({ "ended": true }));
         assert_eq!(daemon.passed("x"), 0, "{name}");
@@ -282,11 +282,11 @@ fn a_reset_lets_somebody_start_afresh() {
     let daemon = daemon(None);
     assert_eq!((daemon.passed("bob"), daemon.passed("ann")), (4, 4));
     let whose = json!({ "domain": "api", "descriptors": [[["user", "bob"]]] });
-    let (status, told) = daemon.admin("POST /v1/reset", &whose);
-    assert_eq!((status, told), (200, json!({ "limits_reset": 1 })));
+    let (status, reply) = daemon.admin("POST /v1/reset", &whose);
+    assert_eq!((status, reply), (200, json!({ "limits_reset": 1 })));
     assert_eq!((daemon.passed("bob"), daemon.passed("ann")), (4, 0));
-    let (_, told) = daemon.admin("POST /v1/reset", &json!({ "key": "never seen" }));
-    assert_eq!(told, json!({ "had_state": false }));
+    let (_, reply) = daemon.admin("POST /v1/reset", &json!({ "key": "never seen" }));
+    assert_eq!(reply, json!({ "had_state": false }));
     assert_eq!(daemon.admin("POST /v1/reset", &json!({ "key": "a", "domain": "b" })).0, 400);
 }
 
@@ -295,14 +295,14 @@ fn hot_and_denied_keys_are_told() {
     let daemon = daemon(None);
     daemon.passed("hot");
     daemon.check("user", "cold");
-    let (_, told) = daemon.admin("GET /v1/hot-keys", &Value::Null);
-    assert_eq!(told["asked"][0], json!({ "key": "api/user=hot", "requests": 10 }));
-    assert_eq!(told["asked"].as_array().map(Vec::len), Some(2));
-    assert_eq!(told["denied"], json!([{ "key": "api/user=hot", "requests": 6 }]));
+    let (_, reply) = daemon.admin("GET /v1/hot-keys", &Value::Null);
+    assert_eq!(reply["asked"][0], json!({ "key": "api/user=hot", "requests": 10 }));
+    assert_eq!(reply["asked"].as_array().map(Vec::len), Some(2));
+    assert_eq!(reply["denied"], json!([{ "key": "api/user=hot", "requests": 6 }]));
 }
 
 #[test]
-fn what_is_not_there_is_told_and_why() {
+fn missing_paths_are_refused_with_the_reason() {
     let daemon = daemon(None);
     let list = daemon.page("/");
     assert!(list.contains("/rlconfig: ") && list.contains("/v1/kill-switch: "), "{list}");
@@ -314,8 +314,8 @@ fn what_is_not_there_is_told_and_why() {
         ("GET /v1/reset", 405),
         ("POST /v1/overrides", 405),
     ] {
-        let (found, told) = daemon.admin(call, &Value::Null);
-        assert!(found == status && told["error"].is_string(), "{call}: {found} {told}");
+        let (found, reply) = daemon.admin(call, &Value::Null);
+        assert!(found == status && reply["error"].is_string(), "{call}: {found} {reply}");
     }
     let metrics = daemon.server.listeners().iter().find(|(it, _)| it.name() == "metrics");
     let (_, address) = metrics.expect("open");
@@ -328,7 +328,7 @@ fn what_is_not_there_is_told_and_why() {
 }
 
 #[test]
-fn it_is_ready_until_it_is_about_to_end() {
+fn the_daemon_is_ready_until_it_drains() {
     let daemon = daemon(None);
     assert_eq!(daemon.page("/readyz"), "ready\n");
     daemon.service.status().drain();
@@ -339,15 +339,15 @@ fn it_is_ready_until_it_is_about_to_end() {
 
 /// A daemon without its Redis lives, and is ready: its policy says what is answered then.
 #[test]
-fn it_is_ready_while_its_store_is_away() {
+fn the_daemon_is_ready_while_its_store_is_unavailable() {
     // Nothing listens there.
     let config = RedisConfig::new("redis://127.0.0.1:1").expect("a URL").start_without_server();
     let service = RateLimitService::connect(config).expect("it need not be there");
     let admin = Some(([127, 0, 0, 1], 0).into());
     let server = serve(&Settings { admin, ..Settings::default() }, &service).expect("it starts");
     let address = server.admin().expect("open");
-    let (status, told) = ask(address, "GET /readyz", "", "");
-    assert!(status == 200 && told.starts_with("ready"), "{status} {told}");
+    let (status, reply) = ask(address, "GET /readyz", "", "");
+    assert!(status == 200 && reply.starts_with("ready"), "{status} {reply}");
     assert_eq!(ask(address, "GET /healthz", "", "").0, 200);
     let (_, metrics) = ask(address, "GET /metrics", "", "");
     assert!(!metrics.contains("tidegate_store_memory_bytes"), "{metrics}");

@@ -28,7 +28,7 @@ use tidegate_server::{Gateway, Listen, RateLimitService, Server, Settings, Upstr
 use tidegate_tests::http::get;
 
 use self::service::Service;
-use crate::http::transport::{PATIENCE, policy};
+use crate::http::transport::{TIMEOUT, policy};
 
 /// A gateway in this process, in front of a service.
 struct Front {
@@ -70,7 +70,7 @@ impl Front {
             proxy: Some(([127, 0, 0, 1], 0).into()),
             admin: Some(([127, 0, 0, 1], 0).into()),
             gateway: Some(gateway),
-            drain: PATIENCE,
+            drain: TIMEOUT,
             ..Settings::default()
         };
         set(&mut settings);

@@ -14,7 +14,7 @@ use tidegate_server::{RateLimitService, Server, Settings, serve};
 use tidegate_tests::grpc::GrpcClient;
 
 /// What never takes as long on any machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const POLICY: &str = "
 domain: api
@@ -55,7 +55,7 @@ fn serve_grpc(settings: &Settings, service: &RateLimitService) -> Server {
     let settings = Settings {
         grpc: Some(([127, 0, 0, 1], 0).into()),
         threads: NonZeroUsize::MIN,
-        drain: PATIENCE,
+        drain: TIMEOUT,
         ..settings.clone()
     };
     serve(&settings, service).unwrap_or_else(|error| panic!("{error}"))

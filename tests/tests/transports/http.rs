@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tidegate::ManualClock;
 use tidegate_tests::http::Answer;
-use transport::{Json, PATIENCE, Transport, policy, settings};
+use transport::{Json, TIMEOUT, Transport, policy, settings};
 
 const POLICY: &str = "
 domain: api

@@ -8,11 +8,11 @@ use tidegate::policy::{Merging, Policy, Unit};
 use tidegate::{Clock, ManualClock};
 use tidegate_server::{Answers, ProxyHeaders, RateLimitService, Server, Settings, serve};
 use tidegate_tests::conformance::{
-    Limiting, Question, Reply, Status, Wait, run_case, transport_cases,
+    CaseRequest, Limiting, Reply, Status, Wait, run_case, transport_cases,
 };
 use tidegate_tests::http;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const POLICY: &str = "
 domain: api
@@ -25,7 +25,7 @@ fn open(service: &RateLimitService) -> Server {
     let settings = Settings {
         http: Some(([127, 0, 0, 1], 0).into()),
         threads: NonZeroUsize::MIN,
-        drain: PATIENCE,
+        drain: TIMEOUT,
         answers: Answers { proxy_headers: ProxyHeaders::None, ..Answers::default() },
         ..Settings::default()
     };
@@ -39,7 +39,7 @@ fn send(server: &Server, method: &str, path: &str, body: &str) -> (u16, String) 
     (answer.status, answer.body)
 }
 
-fn document(question: &Question) -> Value {
+fn document(question: &CaseRequest) -> Value {
     let descriptors = question.descriptors.iter().map(|side| {
         let entries = side.entries.iter().map(|(key, value)| json!({"key": key, "value": value}));
         let mut descriptor = json!({"entries": entries.collect::<Vec<_>>()});
@@ -57,10 +57,10 @@ fn document(question: &Question) -> Value {
     json!({"domain": question.domain, "descriptors": descriptors, "hits_addend": question.hits})
 }
 
-fn status(told: &Value) -> Status {
-    let over = told["code"] == "OVER_LIMIT";
-    let remaining = told["limitRemaining"].as_u64().unwrap_or_default();
-    let Value::Object(limit) = &told["currentLimit"] else {
+fn status(outcome: &Value) -> Status {
+    let over = outcome["code"] == "OVER_LIMIT";
+    let remaining = outcome["limitRemaining"].as_u64().unwrap_or_default();
+    let Value::Object(limit) = &outcome["currentLimit"] else {
         let is_unlimited = remaining == u64::from(u32::MAX);
         let limit = if is_unlimited { Limiting::Unlimited } else { Limiting::Nothing };
         let remaining = Some(remaining);
@@ -69,7 +69,7 @@ fn status(told: &Value) -> Status {
     let unit = limit.get("unit").and_then(Value::as_str).unwrap_or_default().to_lowercase();
     let name = limit.get("name").and_then(Value::as_str).unwrap_or_default();
     let count = limit.get("requestsPerUnit").and_then(Value::as_u64).unwrap_or_default();
-    let seconds = told["durationUntilReset"].as_str().map(|text| {
+    let seconds = outcome["durationUntilReset"].as_str().map(|text| {
         text.strip_suffix('s').and_then(|text| text.parse().ok()).expect("whole seconds")
     });
     let limit = Limiting::Numbers {
@@ -95,7 +95,8 @@ fn reply((code, body): (u16, String)) -> Reply {
     let answer: Value = serde_json::from_str(&body).expect("JSON");
     let overall = if code == 200 { "OK" } else { "OVER_LIMIT" };
     assert_eq!((code == 200 || code == 429, &answer["overallCode"]), (true, &json!(overall)));
-    let statuses = answer["statuses"].as_array().map(|told| told.iter().map(status).collect());
+    let statuses =
+        answer["statuses"].as_array().map(|outcome| outcome.iter().map(status).collect());
     Reply::Decided { allowed: code == 200, statuses, retry_after: None }
 }
 

@@ -13,7 +13,7 @@ use tidegate_tests::http::{self, Connection};
 use tidegate_tests::rls::RateLimitRequest;
 use tidegate_tests::servers::wait_until;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 const POLICY: &str = "
 domain: api
@@ -45,13 +45,13 @@ fn server() -> Server {
 fn open(server: &Server, transport: &str) -> u64 {
     let page = http::get(server.admin().expect("open"), "/metrics", "").body;
     let line = format!("tidegate_connections{{listener=\"{transport}\"}} ");
-    let told = page.lines().find_map(|it| it.strip_prefix(&line)).expect(&line);
-    told.parse().expect("a number")
+    let answer = page.lines().find_map(|it| it.strip_prefix(&line)).expect(&line);
+    answer.parse().expect("a number")
 }
 
 /// Waits until so many are open.
 fn until_open(server: &Server, transport: &str, expected: u64) {
-    wait_until(transport, PATIENCE, || open(server, transport) == expected);
+    wait_until(transport, TIMEOUT, || open(server, transport) == expected);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use tidegate::{Clock, ManualClock};
 use tidegate_server::{RateLimitService, Server, Settings, serve};
 
 /// Far longer than anything here takes; only so that what hangs fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A server in this process whose time stands still.
 struct Transport {
@@ -31,7 +31,7 @@ struct Transport {
 fn settings() -> Settings {
     let threads = NonZeroUsize::new(2).expect("not zero");
     let resp = Some(([127, 0, 0, 1], 0).into());
-    Settings { resp, threads, drain: PATIENCE, ..Settings::default() }
+    Settings { resp, threads, drain: TIMEOUT, ..Settings::default() }
 }
 
 impl Transport {
@@ -57,8 +57,8 @@ impl Transport {
 
     fn connect(&self) -> TcpStream {
         let socket = TcpStream::connect(self.address()).expect("it listens");
-        socket.set_read_timeout(Some(PATIENCE)).expect("not zero");
-        socket.set_write_timeout(Some(PATIENCE)).expect("not zero");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("not zero");
+        socket.set_write_timeout(Some(TIMEOUT)).expect("not zero");
         socket
     }
 

@@ -1,4 +1,4 @@
-//! What can be said of an overloaded server.
+//! The arguments of `simulate overload`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,9 +14,9 @@ use super::{chosen, names};
 /// Compare concurrency limiters in front of an overloaded server
 ///
 /// Clients send requests whether or not the server keeps up, and give up after a deadline. The same
-/// requests go to each limiter. `adaptive` is the default of this library, `utilisation` the same with
-/// the utilisation shedder; `gradient2` and `vegas` follow the arithmetic and the defaults of Netflix's
-/// concurrency-limits.
+/// requests go to each limiter. `adaptive` is the default limiter of the library; `utilisation`
+/// adds the utilisation shedder; `gradient2` and `vegas` follow the arithmetic and the defaults of
+/// Netflix's concurrency-limits.
 #[derive(Debug, Args)]
 #[command(after_long_help = format!("{FIGURES}\n\n{EXAMPLES}"), after_help = EXAMPLES)]
 pub(crate) struct Overload {
@@ -42,7 +42,7 @@ pub(crate) struct Overload {
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     deadline_ms: u64,
 
-    /// How often a client tries again at once
+    /// Number of times that a client retries at once
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=10))]
     retries: u32,
 
@@ -54,11 +54,11 @@ pub(crate) struct Overload {
     )]
     limiter: Vec<Contender>,
 
-    /// Where everything that is left to chance comes from
+    /// Seed of all random numbers
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
 
-    /// Also draw the chart into this file
+    /// Also write the chart to this SVG file
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
 }
@@ -81,11 +81,11 @@ impl Overload {
     }
 }
 
-/// Loads and their lengths.
+/// The loads and their durations.
 #[derive(Clone, Debug)]
 struct Loads(Vec<Phase>);
 
-/// A load that cannot be read.
+/// The error for an invalid load.
 #[derive(Clone, Debug)]
 struct InvalidLoad(String);
 

@@ -82,7 +82,7 @@ pub(crate) struct Cluster {
     #[arg(long, value_name = "TIER", value_parser = names::<Stack>(&Stack::ALL.map(Stack::as_str)))]
     tier: Option<Stack>,
 
-    /// What nodes answer while the store is unavailable
+    /// Fallback of the nodes while the store is unavailable
     #[arg(
         long,
         value_name = "MODE",

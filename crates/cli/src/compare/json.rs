@@ -1,10 +1,10 @@
-//! Figures for machines. Field names are a promise; new ones may be added.
+//! Figures as JSON. Field names are stable; new fields may be added.
 
 use serde::Serialize;
 use tidegate_core::{Span, Timestamp};
 use tidegate_sim::{Comparison, Row, Setup, verdict};
 
-/// Parts of the view that a series counts.
+/// Number of parts in a series.
 const SERIES: usize = 60;
 
 pub(super) fn document(setup: &Setup, comparisons: &[Comparison]) -> String {
@@ -31,7 +31,7 @@ struct Document {
 struct ShapeReport {
     shape: &'static str,
     description: &'static str,
-    /// Requests the clients wanted served.
+    /// Requests that clients want to be served.
     demand: u64,
     results: Vec<AlgorithmReport>,
     series: Series,
@@ -48,7 +48,7 @@ enum AlgorithmReport {
 #[derive(Serialize)]
 struct Simulated {
     algorithm: &'static str,
-    /// Requests made, retries among them.
+    /// Requests sent, including retries.
     offered: u64,
     admitted: u64,
     denied: u64,
@@ -62,7 +62,7 @@ struct Simulated {
     state_bytes: usize,
     /// `null` if nothing was admitted.
     last_start_ms: Option<u64>,
-    /// Requests started in each part of the shape's series.
+    /// Requests started in each part of the series.
     series: Vec<u64>,
 }
 
@@ -70,7 +70,7 @@ struct Simulated {
 struct Series {
     from_ms: u64,
     until_ms: u64,
-    /// Requests without a limit, per part.
+    /// Requests without a limit, in each part of the series.
     demand: Vec<u64>,
 }
 

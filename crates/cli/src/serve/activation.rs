@@ -7,8 +7,8 @@ use tidegate_server::{Address, Inherited, Protocol};
 
 use crate::settings::{Chosen, Environment, Listener, Origin, Value, table};
 
-/// The sockets that the process was given, by the listener that each is named after. They take the place of
-/// the listeners' addresses.
+/// The sockets that the process has inherited, by the listener in their name. They replace the
+/// listeners' addresses.
 pub(super) fn sockets(
     environment: &Environment,
     chosen: &mut Chosen,
@@ -18,7 +18,7 @@ pub(super) fn sockets(
     }
     let names = environment.get("LISTEN_FDNAMES").map_or("", String::as_str);
     let mut names = names.split(':');
-    // Empty if they are meant for another process.
+    // Empty if the sockets are meant for another process.
     let mut given = ListenFd::from_env();
     let mut sockets: Vec<(Protocol, Inherited)> = Vec::new();
     for number in 0..given.len() {
@@ -48,7 +48,7 @@ pub(super) fn sockets(
     Ok(sockets)
 }
 
-/// A socket of either kind.
+/// Takes a socket of either kind.
 fn take(given: &mut ListenFd, number: usize) -> io::Result<Inherited> {
     if let Ok(Some(listener)) = given.take_tcp_listener(number) {
         return Ok(Inherited::Tcp(listener));

@@ -1,4 +1,4 @@
-//! Reads where the gateway forwards requests.
+//! Reads the settings of the gateway.
 
 mod edge;
 

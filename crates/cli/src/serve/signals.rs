@@ -31,7 +31,8 @@ impl Signals {
         }
     }
 
-    /// The same; meanwhile reloads the policy on SIGHUP and feeds the watchdog of systemd.
+    /// Completes on SIGTERM or SIGINT, like [`Signals::end`]; meanwhile reloads the policy on
+    /// SIGHUP and notifies the watchdog of systemd.
     pub(super) async fn until_the_end(&mut self, watch: Option<&Watch>, notify: &Notify) {
         // One interval for the whole loop, so that other signals do not delay it.
         let mut watchdog = notify.watchdog();

@@ -111,8 +111,8 @@ fn every_variable_has_the_effect_of_its_table_entry() {
             }
             Fate::Unused(why) => {
                 // Some defaults equal the value of this test.
-                let told = if is_the_same(other, variable.quiet) { "0" } else { other };
-                let with: Vec<_> = base.iter().copied().chain([(name, told)]).collect();
+                let value = if is_the_same(other, variable.quiet) { "0" } else { other };
+                let with: Vec<_> = base.iter().copied().chain([(name, value)]).collect();
                 let warning = format!("{name} has no effect: {why}");
                 assert!(chosen(&with).unwrap().warnings.contains(&warning), "{warning}");
                 let with: Vec<_> = base.iter().copied().chain([(name, variable.quiet)]).collect();

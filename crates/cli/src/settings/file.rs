@@ -71,7 +71,7 @@ fn unknown(leaf: &Leaf) -> String {
         if is_upstream {
             continue;
         }
-        // In the table, the upstream has another name.
+        // The table has a placeholder instead of the upstream's name.
         let before = match leaf.steps[..depth].get(2) {
             Some(name) if before.starts_with(table::UPSTREAMS) => {
                 before.replacen(&format!(".{}", name.key), ".NAME", 1)

@@ -30,7 +30,7 @@ impl Chosen {
         text
     }
 
-    /// All settings with their paths, and those of the upstreams that are set.
+    /// All settings with their paths, including those set for upstreams.
     fn lines(&self) -> Vec<Line<'_>> {
         let mut lines = Vec::new();
         let is_of_upstream = |setting: &&Setting| setting.of_upstream().is_some();
@@ -61,7 +61,7 @@ impl Chosen {
     }
 }
 
-/// A setting with its value and where it comes from.
+/// A setting with its value and its source.
 struct Line<'a> {
     path: String,
     setting: &'static Setting,

@@ -21,7 +21,7 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// What follows the name in a setting of upstreams.
+    /// The part of an upstream's setting after the name.
     pub(crate) fn of_upstream(&self) -> Option<&'static str> {
         self.path.strip_prefix(UPSTREAMS)?.strip_prefix(NAME)
     }
@@ -37,11 +37,12 @@ pub(crate) fn find(path: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.path == path)
 }
 
-/// Where the settings of upstreams begin. The name of the upstream follows; in the table, it is [`NAME`].
+/// The common prefix of the settings of upstreams. The name of the upstream follows; in the table,
+/// it is [`NAME`].
 pub(crate) const UPSTREAMS: &str = "gateway.upstreams.";
 pub(crate) const NAME: &str = "NAME.";
 
-/// A setting of upstreams, by what follows the name.
+/// The setting of upstreams with this path after the name.
 pub(crate) fn find_of_upstream(rest: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.of_upstream() == Some(rest))
 }
@@ -317,7 +318,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting(
         "gateway.upstreams.NAME.health.healthy_after",
         Kind::Number(1, 1_000),
-        "Number of passed health checks in a row after which it is used again",
+        "Number of passed health checks in a row after which an address is used again",
     )
     .default("2"),
     setting(
@@ -449,8 +450,8 @@ pub(crate) static SETTINGS: &[Setting] = &[
 const UPSTREAM_CA: &str =
     "CA certificates (PEM) for the certificates of https:// services, instead of the system's";
 const ROUTES: &str = "Requests that go to the upstream NAME: hosts, normalised paths or both, such as [api.example.com, /v1, '*.example.com/v1']. \
-                      An exact host wins over a pattern, and the longest path wins; `/` takes all other requests. The \
-                      only upstream needs none";
+                      An exact host wins over a pattern, and the longest path wins; `/` takes all other requests. A \
+                      single upstream needs no routes";
 const SECRET: &str = "File whose first line, of at least 16 bytes, is the secret that selects the keys of \
                       `enforce: 25%`. The same on all nodes. Without it clients can predict the selection";
 const COMPAT: &str =
@@ -463,8 +464,8 @@ const HTTP_TOKEN: &str = "File whose first line is the token for calls that retu
                           are answered on loopback only";
 const HOSTS: &str = "Accepted names in `Host`, in addition to localhost and the listener's addresses. On \
                      loopback other names are refused; elsewhere every name is accepted if the list is empty";
-const PROXY_PROTOCOL: &str = "Addresses and networks of load balancers that send a PROXY protocol header (version 1 or 2) \
-                              first, which they then must; on a Unix socket, every peer. Other peers must not";
+const PROXY_PROTOCOL: &str = "Addresses and networks of load balancers that must send a PROXY protocol header (version 1 \
+                              or 2) first; on a Unix socket, every peer. Other peers must not send one";
 const KEY_VALUES: &str = "Display of key values: plain, short (at most 4 characters and a hash) or hash (16 \
                           digits of the SHA-256)";
 const UNAUTHENTICATED: &str = "Allow the Redis protocol beyond loopback without a password or client certificates. \

@@ -30,7 +30,7 @@ pub(crate) enum Kind {
     Listener,
     /// `memory` or a URL, which may hold a password.
     Store,
-    /// One of these.
+    /// One of these words.
     Choice(&'static [&'static str]),
 }
 
@@ -58,7 +58,7 @@ const MAX_LIST: usize = 1_000;
 const MAX_TEXT: usize = 4_096;
 
 impl Kind {
-    /// Parses the text, or returns what was expected, what was found, and what may have been meant.
+    /// Parses the text, or returns what was expected, what was found, and the nearest valid value.
     pub(crate) fn read(self, text: &str) -> Result<Value, String> {
         if text.len() > MAX_TEXT && !matches!(self, Self::List) {
             return Err(format!("at most {MAX_TEXT} bytes, found {}", text.len()));
@@ -225,7 +225,7 @@ fn listener(text: &str) -> Option<Listener> {
     text.parse().ok().map(Listener::Tcp)
 }
 
-/// The address that was probably meant by a port alone, or by `localhost` with a port.
+/// The address that a port alone, or `localhost` with a port, probably stands for.
 fn address_meant(text: &str) -> Option<String> {
     let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
     let port: u16 = port.parse().ok()?;
@@ -245,7 +245,7 @@ fn bytes(text: &str) -> Option<u64> {
     text[..text.len() - unit.len()].trim_end().parse::<u64>().ok()?.checked_mul(*size)
 }
 
-/// The shortest text that [`bytes`] reads as the same.
+/// The shortest text that [`bytes`] parses to the same number.
 fn size(number: u64) -> String {
     let fits = |(_, size): &&(&str, u64)| number.is_multiple_of(*size) && number >= *size;
     let (unit, size) = SIZES.iter().find(fits).unwrap_or(&("", 1));
@@ -295,7 +295,7 @@ fn part(number: &str, length: u64) -> Option<u64> {
     Some(micros)
 }
 
-/// The shortest text that [`span`] reads as the same.
+/// The shortest text that [`span`] parses to the same duration.
 fn time(span: Duration) -> String {
     let micros = u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
     if micros == 0 {
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_is_read_as_the_same() {
+    fn printed_values_are_read_as_the_same() {
         for text in ["250ms", "5m", "24h", "90s", "150us", "0"] {
             let read = span(text).unwrap();
             assert_eq!(span(&time(read)), Some(read), "{text}");

@@ -207,7 +207,7 @@ fn alone_the_command_prints_its_help() {
 }
 
 #[test]
-fn what_is_piped_is_plain_and_80_columns_wide() {
+fn piped_output_is_plain_and_80_columns_wide() {
     for args in ["compare", "compare --limit 20000/60s --shape steady", "compare --limit 3/day"] {
         let text = text(args);
         assert!(!text.contains('\x1b'), "{args}");

@@ -55,6 +55,18 @@ fn limits_that_some_listeners_cannot_settle_are_named() {
     assert!(text.starts_with(note), "{text}");
 }
 
+/// Envoy chooses the status of a denial by itself.
+#[test]
+fn limits_whose_status_envoy_does_not_send_are_named() {
+    let policy =
+        "domain: api\ndescriptors: [{key: user, rate: 5/h, status: 503}, {key: path, rate: 5/h}]\n";
+    let (status, text) = lint("unavailable", &[("a.yaml", policy)], &["--strict"]);
+    assert_eq!(status, 0, "{text}");
+    let notes: Vec<&str> = text.lines().filter(|line| line.starts_with("note: ")).collect();
+    let [note] = notes[..] else { panic!("{text}") };
+    assert!(note.starts_with("note: \"api/user#\" denies with status 503: Envoy's"), "{text}");
+}
+
 #[test]
 fn a_mistake_is_reported_with_its_place() {
     let bad = GOOD.replace("unit: minute", "unit: fortnight").replace("100/s", "often");

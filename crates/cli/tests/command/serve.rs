@@ -10,7 +10,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use daemon::{Daemon, PATIENCE};
+use daemon::{Daemon, TIMEOUT};
 use rustix::process::Signal;
 use tidegate_tests::grpc::GrpcClient;
 use tidegate_tests::http;
@@ -20,7 +20,7 @@ use tidegate_tests::servers::RedisServer;
 /// Polls until the condition holds, for at most [`PATIENCE`].
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     const PAUSE: Duration = Duration::from_millis(20);
-    for _ in 0..PATIENCE.as_millis() / PAUSE.as_millis() {
+    for _ in 0..TIMEOUT.as_millis() / PAUSE.as_millis() {
         if is_so() {
             return;
         }
@@ -50,7 +50,7 @@ fn every_port_in_use_is_reported_with_its_flag() {
         .output()
         .unwrap();
     assert_eq!(second.status.code(), Some(1));
-    let told = String::from_utf8(second.stderr).unwrap();
+    let reply = String::from_utf8(second.stderr).unwrap();
     let line = |name: &str, flag: &str| {
         let address = daemon.address(name);
         format!(
@@ -58,7 +58,7 @@ fn every_port_in_use_is_reported_with_its_flag() {
              or listen.{flag}.address\n"
         )
     };
-    assert_eq!(told, format!("error: {}{}", line("RESP", "resp"), line("HTTP", "http")));
+    assert_eq!(reply, format!("error: {}{}", line("RESP", "resp"), line("HTTP", "http")));
 }
 
 #[test]
@@ -149,8 +149,8 @@ fn check_can_use_a_daemon() {
     };
     let (status, text) = explain(&["--descriptor", "user=bob"]);
     assert_eq!(status, Some(0), "{text}");
-    for told in ["denied: 0 of 1 left", "user <- binds", "rule user, for any value", "enforced"] {
-        assert!(text.contains(told), "{told}: {text}");
+    for reply in ["denied: 0 of 1 left", "user <- binds", "rule user, for any value", "enforced"] {
+        assert!(text.contains(reply), "{reply}: {text}");
     }
     // A date, not a count of microseconds.
     assert!(text.contains("one more is allowed at 2"), "{text}");
@@ -383,7 +383,7 @@ fn a_second_signal_ends_it_at_once() {
 
 /// Load balancers see it first, and requests are answered meanwhile.
 #[test]
-fn it_is_not_ready_before_it_stops() {
+fn the_daemon_is_not_ready_before_it_stops() {
     let mut daemon = Daemon::start_in(&[], &[("TIDEGATE__LIMITS__LINGER", "1h")]);
     assert_eq!(daemon.admin("GET /readyz").status, 200);
     daemon.signal(Signal::TERM);
@@ -490,10 +490,10 @@ fn decide_as_theirs(daemon: &Daemon) {
     // Without the store, the answer has the limit of this node alone.
     let mut answer = None;
     until("be decided by Redis", || {
-        let told = client.should_rate_limit(&question).expect("never an error");
-        let limit = told.statuses.first().and_then(|status| status.current_limit.as_ref());
+        let reply = client.should_rate_limit(&question).expect("never an error");
+        let limit = reply.statuses.first().and_then(|status| status.current_limit.as_ref());
         let is_theirs = limit.is_some_and(|limit| limit.requests_per_unit == 500);
-        answer = is_theirs.then_some(told);
+        answer = is_theirs.then_some(reply);
         answer.is_some()
     });
     let answer = answer.expect("a decision");
@@ -505,8 +505,8 @@ fn decide_as_theirs(daemon: &Daemon) {
     let body = r#"{"domain":"mongo_cps","descriptors":[{"entries":[{"key":"database","value":"users"}]}]}"#;
     let ask = || http::ask(daemon.address("HTTP"), "POST /json", "", body);
     let answer = ask();
-    let told = r#""currentLimit":{"requestsPerUnit":500,"unit":"SECOND"}"#;
-    assert!(answer.body.contains(told), "{answer:?}");
+    let reply = r#""currentLimit":{"requestsPerUnit":500,"unit":"SECOND"}"#;
+    assert!(answer.body.contains(reply), "{answer:?}");
 }
 
 /// Nodes with one secret enforce the same keys, which clients cannot predict.

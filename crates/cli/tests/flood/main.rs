@@ -14,7 +14,7 @@ use tidegate_tests::grpc::GrpcClient;
 use tidegate_tests::http::{self, Connection};
 
 /// Timeout of every wait, far longer than any step takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Incomplete requests, one per listener.
 const BEGINNINGS: [(&str, &[u8]); 3] = [
@@ -52,8 +52,8 @@ impl Daemon {
 
     fn connect(&self, name: &str) -> std::io::Result<TcpStream> {
         let socket = TcpStream::connect(self.address(name))?;
-        socket.set_read_timeout(Some(PATIENCE))?;
-        socket.set_write_timeout(Some(PATIENCE))?;
+        socket.set_read_timeout(Some(TIMEOUT))?;
+        socket.set_write_timeout(Some(TIMEOUT))?;
         Ok(socket)
     }
 
@@ -113,13 +113,13 @@ fn thousands_may_connect_at_once() {
     kill_process(Pid::from_child(&daemon.child), Signal::STOP).expect("it runs");
     let connected: Vec<_> = (0..count)
         .map(|number| {
-            let socket = TcpStream::connect_timeout(&address, PATIENCE / 6);
+            let socket = TcpStream::connect_timeout(&address, TIMEOUT / 6);
             socket.unwrap_or_else(|error| panic!("number {number}: {error}"))
         })
         .collect();
     kill_process(Pid::from_child(&daemon.child), Signal::CONT).expect("it runs");
     for mut socket in connected {
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         assert!(ping(&mut socket));
     }
 }
@@ -239,7 +239,7 @@ fn shutdown_under_load_loses_no_answer() {
         })
         .collect();
     for (_, started) in &asked {
-        started.recv_timeout(PATIENCE).expect("there is load");
+        started.recv_timeout(TIMEOUT).expect("there is load");
     }
     kill_process(Pid::from_child(&daemon.child), Signal::TERM).expect("it runs");
     assert_eq!(daemon.child.wait().unwrap().code(), Some(0));
@@ -300,7 +300,7 @@ fn shutdown_under_load_answers_every_http_request() {
             })
             .collect();
         for _ in 0..CLIENTS {
-            started.recv_timeout(PATIENCE).expect("there is load");
+            started.recv_timeout(TIMEOUT).expect("there is load");
         }
         kill_process(Pid::from_child(&daemon.child), Signal::TERM).expect("it runs");
         clients.into_iter().map(|client| client.join().expect("no wrong answer")).collect()

@@ -27,7 +27,7 @@ pub struct Gradient2 {
 
 impl Gradient2 {
     const AVERAGED: u64 = 600;
-    /// Windows that are averaged plainly at the start.
+    /// Number of windows at the start that are averaged with equal weights.
     const WARM_UP: u64 = 10;
     const QUEUE: u64 = 4 * MILLI;
     const SMOOTHING_PARTS: u64 = 5;

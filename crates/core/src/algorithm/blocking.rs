@@ -60,21 +60,21 @@ pub struct BlockingState {
 /// A time in which every take is denied. The default is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Block {
-    /// The microsecond in which the block was set.
+    /// The microsecond at which the block was set.
     pub from: u64,
-    /// The microsecond from which takes are decided by the rate again.
+    /// The microsecond from which the rate decides takes again.
     pub until: u64,
 }
 
 impl Block {
-    /// The block as it looks from `now`. One that was set later than now is moved back, so that it
-    /// lasts as long as it was set for: the clock went back.
+    /// The block as seen from `now`. If the clock went back to before the block was set, the block
+    /// moves back with it and keeps its length.
     const fn seen(self, now: Timestamp) -> Self {
         let ahead = self.from.saturating_sub(now.as_micros());
         Self { from: self.from - ahead, until: self.until.saturating_sub(ahead) }
     }
 
-    /// How long the block lasts from `now`; `None` if it is over.
+    /// The remaining length of the block at `now`; `None` if it has ended.
     const fn left(self, now: Timestamp) -> Option<Span> {
         match self.until.checked_sub(now.as_micros()) {
             None | Some(0) => None,
@@ -94,7 +94,7 @@ impl Blocking {
     /// The longest block: 30 days.
     pub const MAX_BLOCK: Span = Span::from_secs(30 * 86_400);
 
-    /// `limit`, with a block of `block_for` after a denial. An in-flight limit has none.
+    /// Adds a block of `block_for` after a denial to `limit`. In-flight limits have no blocks.
     pub fn new(limit: Limit, block_for: Span) -> Result<Self, InvalidLimit> {
         let rate = match limit {
             Limit::Bucket(it) => Rated::Bucket(it),
@@ -134,12 +134,12 @@ impl Blocking {
         }
     }
 
-    /// Takes `cost` units; a denial starts the block, unless no wait helps anyway.
+    /// Takes `cost` units. A denial starts the block, unless the cost can never fit.
     fn take(&self, state: &mut BlockingState, now: Timestamp, cost: u64) -> Decision {
         let block = state.block.seen(now);
         if block.left(now).is_some() {
-            // As every denial, this one repairs: without that, a rate that is ahead of a clock that went
-            // back would still deny after the wait that is told now.
+            // Like every denial, this one repairs the state. Otherwise a rate that is ahead of a
+            // clock that went back would still deny after the reported wait.
             state.block = block;
             self.repair(&mut state.rate, now);
             let decision = self.rate().decide(&mut state.rate, now, Op::Read(cost));
@@ -153,18 +153,18 @@ impl Blocking {
         decision
     }
 
-    /// Repairs the state of the rate, and changes nothing else. A window that counts denied requests
-    /// does not count those that a block denies.
+    /// Repairs the state of the rate and changes nothing else. A window that counts denied requests
+    /// does not count requests denied by the block.
     fn repair(&self, rate: &mut State, now: Timestamp) {
         let limit = match self.rate {
             Rated::FixedWindow(window) => Limit::FixedWindow(window.ignoring_denied()),
             _ => self.rate(),
         };
-        // A cost that never fits is a denial without units.
+        // A cost that can never fit is denied and takes no units.
         limit.decide(rate, now, Op::Take(u64::MAX));
     }
 
-    /// The decision of the rate under a block.
+    /// The rate's decision, changed to a denial until the block ends.
     fn denied(&self, decision: Decision, block: Block, now: Timestamp, cost: u64) -> Decision {
         let left = block.left(now).unwrap_or(Span::ZERO);
         let outcome = match decision.outcome {
@@ -179,7 +179,7 @@ impl Blocking {
         Decision { outcome, remaining: 0, reset_after, ..decision }
     }
 
-    /// A decision that takes nothing, as the block leaves it.
+    /// An operation that takes no units, as it is decided under the block.
     fn standing(&self, decision: Decision, state: &BlockingState, now: Timestamp) -> Decision {
         match state.block.seen(now).left(now) {
             None => decision,
@@ -226,7 +226,7 @@ impl Algorithm for Blocking {
             | Op::Renew(_) => {
                 let decision = self.rate().decide(&mut state.rate, now, op);
                 if let Op::Force(1..) = op {
-                    // As the rate does, a forced cost repairs.
+                    // Like a forced cost on the rate, this repairs the state.
                     state.block = state.block.seen(now);
                 }
                 self.standing(decision, state, now)

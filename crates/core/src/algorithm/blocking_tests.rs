@@ -151,7 +151,7 @@ fn an_explanation_names_the_end_of_the_block() {
     let mut state = BlockingState::default();
     limit.decide(&mut state, second(0), Op::Take(2));
     limit.decide(&mut state, second(0), Op::Take(1));
-    let told = limit.explain(&state, second(0));
-    assert_eq!((told.remaining, told.next_allowed_at), (0, Some(second(600))));
-    assert_eq!(told.idle_at, second(600));
+    let explained = limit.explain(&state, second(0));
+    assert_eq!((explained.remaining, explained.next_allowed_at), (0, Some(second(600))));
+    assert_eq!(explained.idle_at, second(600));
 }

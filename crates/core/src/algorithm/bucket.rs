@@ -128,15 +128,15 @@ impl Bucket {
         self.fill
     }
 
-    /// The instant the bucket is full again, as seen from `now`: never in the past, never further
-    /// ahead than for an empty bucket.
+    /// The instant at which the bucket is full again, as seen from `now`: never in the past, and
+    /// never later than for an empty bucket.
     #[inline(always)]
     fn full_at(&self, state: &BucketState, now: Timestamp) -> Seen {
         let floor = Moment { ticks: now.as_micros(), part: 0 };
         let ceiling = Moment { ticks: floor.ticks + self.fill.ticks, part: self.fill.part };
         let mut full_at = state.full_at;
         if full_at.part >= self.interval.den {
-            // Written under other numbers: round up, which adds less than one tick.
+            // The state was written under other numbers: round up, which adds less than one tick.
             full_at = Moment { ticks: full_at.ticks + 1, part: 0 };
         }
         let repaired = full_at > ceiling;
@@ -265,9 +265,9 @@ impl Bucket {
         Decision { unbooked, ..self.decision(&seen, outcome) }
     }
 
-    /// Returns units of a take after which the bucket was to be full at `until`. Had they not been
-    /// taken, it would have been full earlier by their time, and idle from then on: of their time,
-    /// only what lies before `until` is still owed.
+    /// Returns units of a take after which the bucket was to be full at `until`. Without the take,
+    /// the bucket would have been full earlier by the refill time of the units. Only the part of
+    /// that time before `until` is still missing.
     fn give_back_owed(&self, seen: &mut Seen, units: u64, until: Timestamp) -> Returned {
         let debt = self.gap(seen.floor, seen.full_at);
         let owed = Moment { ticks: until.as_micros().saturating_sub(seen.floor.ticks), part: 0 };
@@ -292,15 +292,15 @@ impl Bucket {
     }
 }
 
-/// What a bucket got back.
+/// The debt that a return has removed.
 struct Returned {
-    /// The part of the debt that is gone.
+    /// The removed debt as refill time.
     time: Moment,
-    /// Units in that time, rounded up: no unit of it stays taken.
+    /// The removed debt in units, rounded up, so that no returned unit counts as taken.
     units: u64,
 }
 
-/// A state as it looks from one instant.
+/// The state as seen from one instant.
 struct Seen {
     floor: Moment,
     ceiling: Moment,

@@ -197,14 +197,17 @@ fn explains_the_debt_and_the_next_unit() {
     let bucket = bucket("10/s", 10);
     let mut state = BucketState::default();
     take(&bucket, &mut state, secs(100), 4);
-    let told = bucket.explain(&state, secs(100));
-    assert_eq!((told.limit, told.remaining, told.next_allowed_at), (10, 6, Some(secs(100))));
+    let explained = bucket.explain(&state, secs(100));
+    assert_eq!(
+        (explained.limit, explained.remaining, explained.next_allowed_at),
+        (10, 6, Some(secs(100)))
+    );
     let full_at = Moment { ticks: 100_400_000, part: 0 };
     let debt_time = Span::from_millis(400);
     let detail = Detail::Bucket { full_at, denominator: 1, debt_units: 4, debt_time };
-    assert_eq!(told.detail, detail);
+    assert_eq!(explained.detail, detail);
     assert_eq!(
-        told.to_string(),
+        explained.to_string(),
         "6 of 10 left: 4 owed, 400ms to refill, full at 1970-01-01T00:01:40.400000Z; one more is allowed now; \
          equals a fresh key from 1970-01-01T00:01:40.400000Z"
     );
@@ -214,10 +217,10 @@ fn explains_the_debt_and_the_next_unit() {
 fn explains_an_empty_bucket_to_the_fraction_of_a_microsecond() {
     let bucket = bucket("3/s", 1);
     let state = emptied(&bucket, secs(100));
-    let told = bucket.explain(&state, secs(100));
-    assert_eq!(told.next_allowed_at, Some(at(100_333_334)));
+    let explained = bucket.explain(&state, secs(100));
+    assert_eq!(explained.next_allowed_at, Some(at(100_333_334)));
     assert_eq!(
-        told.to_string(),
+        explained.to_string(),
         "0 of 1 left: 1 owed, 333334us to refill, full at 1970-01-01T00:01:40.333333Z and 1/3 us; \
          one more is allowed at 1970-01-01T00:01:40.333334Z; equals a fresh key from 1970-01-01T00:01:40.333334Z"
     );
@@ -304,8 +307,8 @@ fn remaining_is_the_number_of_successful_probes() {
     let bucket = bucket("7/s", 9);
     let mut state = BucketState::default();
     for now in (0..3_000_000).step_by(61_803) {
-        let told = take(&bucket, &mut state, at(now), 1 + now % 3).remaining;
-        assert_eq!(admitted(&bucket, &mut state.clone(), at(now)), told, "at {now}");
+        let remaining = take(&bucket, &mut state, at(now), 1 + now % 3).remaining;
+        assert_eq!(admitted(&bucket, &mut state.clone(), at(now)), remaining, "at {now}");
     }
 }
 
@@ -559,8 +562,8 @@ fn a_return_of_all_whole_units_leaves_the_begun_one() {
     let (bucket, mut state) = (bucket("1/s", 10), BucketState::default());
     take(&bucket, &mut state, secs(0), 4);
     // Half a second later, 3.5 units are owed; three are returned.
-    let told = bucket.decide(&mut state, ms(500), Op::Return(3));
-    assert_eq!((told.remaining, told.reset_after), (9, Span::from_millis(500)));
+    let decision = bucket.decide(&mut state, ms(500), Op::Return(3));
+    assert_eq!((decision.remaining, decision.reset_after), (9, Span::from_millis(500)));
     assert_eq!(state.full_at, Moment { ticks: 1_000_000, part: 0 });
 }
 
@@ -592,8 +595,8 @@ fn the_promise_counts_thirds_of_a_microsecond() {
 fn a_reset_deletes_the_debt() {
     let bucket = bucket("1/h", 10);
     let mut state = emptied(&bucket, secs(50));
-    let told = bucket.decide(&mut state, secs(50), Op::Reset);
-    assert_eq!((told.remaining, told.reset_after), (10, Span::ZERO));
+    let decision = bucket.decide(&mut state, secs(50), Op::Reset);
+    assert_eq!((decision.remaining, decision.reset_after), (10, Span::ZERO));
     assert_eq!(state, BucketState::default());
 }
 

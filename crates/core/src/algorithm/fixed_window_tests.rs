@@ -137,9 +137,9 @@ fn a_limit_of_zero_denies_everything_for_good() {
     let (window, mut state) = (window(0, 60), FixedWindowState::default());
     assert!(take(&window, &mut state, secs(0), 1).is_never());
     assert!(take(&window, &mut state, secs(0), 0).is_allowed());
-    let told = window.explain(&state, secs(0));
-    assert_eq!(told.next_allowed_at, None);
-    assert!(told.to_string().contains("nothing is ever allowed"), "{told}");
+    let explained = window.explain(&state, secs(0));
+    assert_eq!(explained.next_allowed_at, None);
+    assert!(explained.to_string().contains("nothing is ever allowed"), "{explained}");
 }
 
 /// throttlecrab's false promise, for windows.
@@ -285,12 +285,12 @@ fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
 fn explains_the_window_and_its_count() {
     let (window, mut state) = (window(10, 60), FixedWindowState::default());
     take(&window, &mut state, secs(61), 10);
-    let told = window.explain(&state, secs(90));
+    let explained = window.explain(&state, secs(90));
     let detail = Detail::FixedWindow { start: secs(60), end: secs(120), count: 10 };
-    assert_eq!((told.remaining, told.next_allowed_at), (0, Some(secs(120))));
-    assert_eq!(told.detail, detail);
+    assert_eq!((explained.remaining, explained.next_allowed_at), (0, Some(secs(120))));
+    assert_eq!(explained.detail, detail);
     assert_eq!(
-        told.to_string(),
+        explained.to_string(),
         "0 of 10 left: 10 counted in the window from 1970-01-01T00:01:00Z to 1970-01-01T00:02:00Z; \
          one more is allowed at 1970-01-01T00:02:00Z; equals a fresh key from 1970-01-01T00:02:00Z"
     );

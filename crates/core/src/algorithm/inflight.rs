@@ -57,7 +57,7 @@ pub struct Lease {
     pub weight: u64,
 }
 
-/// A state as it looks from one instant.
+/// The state as seen from one instant.
 struct Seen {
     expired: usize,
     /// Units held by unexpired leases.
@@ -70,8 +70,8 @@ struct Seen {
 impl InFlight {
     /// The largest limit.
     pub const MAX: u64 = 100_000;
-    /// A time to live for holders that cannot get lost: permits within one process. A shared store
-    /// refuses it, because a crashed process would keep its units: see
+    /// A time to live for permits within one process, which cannot get lost. A shared store refuses
+    /// it, because the units of a crashed process would never become free: see
     /// [`InFlight::MAX_SHARED_TTL`].
     pub const NO_EXPIRY: Span = Span::from_secs(100 * 365 * 86_400);
     /// The longest time to live on a shared store: one day. A permit renews its lease, so work may
@@ -224,8 +224,8 @@ impl Algorithm for InFlight {
             Op::Force(units) => {
                 unbooked = units.saturating_sub(self.limit.saturating_sub(seen.held));
                 let booked = units - unbooked;
-                // Repairs even if nothing fits, or a key that only gets forced costs would stay
-                // locked.
+                // Repairs even if nothing fits. Otherwise a key that gets only forced costs would
+                // stay locked.
                 if booked > 0 || (seen.repaired && units > 0) {
                     state.settle(&seen);
                 }
@@ -257,7 +257,7 @@ impl Algorithm for InFlight {
 
     fn idle_at(&self, state: &InFlightState) -> Timestamp {
         let ends = state.leases.back().map_or(0, |lease| lease.expires);
-        // Until the clock is past the last id, evicting the state could issue that id again.
+        // Until the clock is past the last id, an evicted state could issue that id again.
         let ids = if state.last_id == 0 { 0 } else { state.last_id + 1 };
         Timestamp::from_micros(ends.max(ids))
     }

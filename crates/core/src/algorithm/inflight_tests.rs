@@ -119,8 +119,8 @@ fn a_lowered_limit_drains() {
     let leases: Vec<_> = (0..10).map(|_| lease(&limit, &mut state, secs(0), 1)).collect();
     let lowered = places(4, 30);
     for (released, id) in leases.into_iter().enumerate() {
-        let told = take(&lowered, &mut state, secs(1), 1);
-        assert!(!told.is_allowed(), "{released} released");
+        let decision = take(&lowered, &mut state, secs(1), 1);
+        assert!(!decision.is_allowed(), "{released} released");
         let left = lowered.decide(&mut state, secs(1), Op::Release(id)).remaining;
         assert_eq!(left, (released as u64 + 1).saturating_sub(6));
         if left > 0 {
@@ -203,12 +203,12 @@ fn explains_the_leases() {
     let (limit, mut state) = (places(5, 30), InFlightState::default());
     lease(&limit, &mut state, secs(10), 2);
     lease(&limit, &mut state, secs(20), 3);
-    let told = limit.explain(&state, secs(25));
-    assert_eq!((told.remaining, told.next_allowed_at), (0, Some(secs(40))));
-    let Detail::InFlight { held, leases } = &told.detail else { panic!("{told:?}") };
+    let explained = limit.explain(&state, secs(25));
+    assert_eq!((explained.remaining, explained.next_allowed_at), (0, Some(secs(40))));
+    let Detail::InFlight { held, leases } = &explained.detail else { panic!("{explained:?}") };
     assert_eq!((*held, leases.len(), leases[0].weight, leases[1].weight), (5, 2, 2, 3));
     assert_eq!(
-        told.to_string(),
+        explained.to_string(),
         "0 of 5 left: 5 in flight under 2 leases; one more is allowed at 1970-01-01T00:00:40Z; \
          equals a fresh key from 1970-01-01T00:00:50Z"
     );
@@ -248,7 +248,7 @@ fn a_state_knows_its_leases() {
 
 /// The limit bounds concurrency; over an interval, any number of requests can start and end.
 #[test]
-fn it_promises_nothing_per_time() {
+fn an_in_flight_limit_promises_nothing_per_time() {
     assert_eq!(places(5, 30).promise(Span::from_secs(60)), None);
 }
 

@@ -54,13 +54,13 @@ pub struct Entry {
     pub weight: u64,
 }
 
-/// A state as it looks from one instant.
+/// The state as seen from one instant.
 struct Seen {
     /// Number of entries that have left the window.
     expired: usize,
     /// Units within the window.
     sum: u64,
-    /// Some entries are later than now; they count as made now.
+    /// Some entries are later than now; they are treated as admitted now.
     future: bool,
 }
 
@@ -70,8 +70,8 @@ impl SlidingLog {
     /// The largest limit of [`SlidingLog::large`].
     pub const MAX_LARGE: u64 = 1_000_000;
 
-    /// The most admissions since a take whose units [`Op::ReturnOwed`] returns: a store rewrites them
-    /// all, because each holds the sum of those before it.
+    /// Maximum number of admissions after a take whose units [`Op::ReturnOwed`] returns. A store
+    /// rewrites all of these entries, because each holds the sum of the entries before it.
     pub const MAX_LATER: usize = 10_000;
 
     /// Exactly `limit` units per rolling `length`.
@@ -146,7 +146,7 @@ impl SlidingLog {
         let Some(taken_at) = until.checked_sub(self.length).filter(|_| until > now_micros) else {
             return 0;
         };
-        // As they will look once times later than now are set to now.
+        // The entries as they will be once future times are set to now.
         let is_later = |entry: &&Entry| entry.at.min(now_micros) >= taken_at;
         let later = state.entries.iter().rev().take_while(is_later);
         let (count, owed) = later.fold((0, 0), |(n, sum), entry| (n + 1, sum + entry.weight));
@@ -283,8 +283,8 @@ impl Algorithm for SlidingLog {
             Op::Force(units) => {
                 unbooked = units.saturating_sub(self.limit.saturating_sub(sum));
                 let booked = units - unbooked;
-                // Repairs even if nothing fits, or a key that only gets forced costs would stay
-                // locked.
+                // Repairs even if nothing fits. Otherwise a key that gets only forced costs would
+                // stay locked.
                 if booked > 0 || (seen.future && units > 0) {
                     state.settle(&seen, now);
                 }

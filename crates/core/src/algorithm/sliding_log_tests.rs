@@ -113,12 +113,12 @@ fn explains_with_the_whole_audit_trail() {
     }
     let full = log.explain(&state, mins(79));
     assert_eq!((full.remaining, full.next_allowed_at), (0, Some(mins(80))));
-    let told = log.explain(&state, mins(80));
-    assert_eq!((told.remaining, told.next_allowed_at), (1, Some(mins(80))));
+    let explained = log.explain(&state, mins(80));
+    assert_eq!((explained.remaining, explained.next_allowed_at), (1, Some(mins(80))));
     let trail = [50, 79].map(|minute| Entry { at: minute * MINUTE, weight: 1 }).to_vec();
-    assert_eq!(told.detail, Detail::SlidingLog { sum: 2, entries: trail });
+    assert_eq!(explained.detail, Detail::SlidingLog { sum: 2, entries: trail });
     assert_eq!(
-        told.to_string(),
+        explained.to_string(),
         "1 of 3 left: 2 admitted between 1970-01-01T00:50:00Z and 1970-01-01T01:19:00Z; one more is allowed now; \
          equals a fresh key from 1970-01-01T02:19:00Z"
     );
@@ -298,8 +298,8 @@ fn a_forced_cost_that_books_nothing_leaves_a_sound_state_alone() {
 fn a_reset_deletes_the_entries() {
     let log = log(5, 60);
     let mut state = taken(&log, secs(0), 3);
-    let told = log.decide(&mut state, secs(0), Op::Reset);
-    assert_eq!((told.remaining, told.reset_after), (5, Span::ZERO));
+    let decision = log.decide(&mut state, secs(0), Op::Reset);
+    assert_eq!((decision.remaining, decision.reset_after), (5, Span::ZERO));
     assert_eq!(state, SlidingLogState::default());
 }
 

@@ -144,7 +144,7 @@ impl SlidingWindow {
         Outcome::Deny { retry_after: Some(Span::from_micros(wait)) }
     }
 
-    /// When both counts have no weight left; may lie after the last timestamp.
+    /// The instant at which both counts have no weight left; may be after the last timestamp.
     #[inline]
     fn gone_at(&self, state: &SlidingWindowState) -> u64 {
         let tail = if state.current > 0 { self.windows.length } else { 0 };
@@ -163,8 +163,8 @@ impl SlidingWindow {
             .unwrap_or(state.end + self.windows.length)
     }
 
-    /// How far into a window the weighted `count` of the previous window is at most `room`; `None`
-    /// if that is not before the window's end.
+    /// The time into a window after which the weighted `count` of the previous window is at most
+    /// `room`; `None` if that time is not before the window's end.
     fn faded(&self, count: u64, room: u64) -> Option<u64> {
         if count <= room {
             return Some(0);
@@ -199,7 +199,7 @@ impl Algorithm for SlidingWindow {
                 (Outcome::Allow, counted && units > 0)
             }
             Op::ReturnOwed { units, until } => {
-                // A take is gone at the end of the window after its own.
+                // The units of a take count until the end of the window after their own.
                 let is_current = seen.state.end + self.windows.length == until.as_micros();
                 let returned = units.min(if is_current { seen.state.current } else { 0 });
                 seen.state.current -= returned;

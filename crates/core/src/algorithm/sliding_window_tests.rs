@@ -163,7 +163,7 @@ fn the_promise_grows_with_the_interval() {
 
 /// 1.13.4: it errs both ways. Neither "almost always too strict" nor "never too strict" is right.
 #[test]
-fn it_errs_to_both_sides_of_the_exact_log() {
+fn the_estimate_errs_to_both_sides_of_the_exact_log() {
     let log = SlidingLog::new(100, Span::from_secs(60)).unwrap();
     let window = window(100);
     for (burst, cost, window_allows, log_allows) in
@@ -355,14 +355,14 @@ fn a_forced_cost_stops_at_a_full_window() {
 #[test]
 fn explains_both_counts_and_their_weight() {
     let (window, state) = (window(80), counted(80, 40));
-    let told = window.explain(&state, secs(90));
-    assert_eq!((told.remaining, told.idle_at), (0, secs(180)));
+    let explained = window.explain(&state, secs(90));
+    assert_eq!((explained.remaining, explained.idle_at), (0, secs(180)));
     let (start, end) = (secs(60), secs(120));
     let detail = Detail::SlidingWindow { start, end, previous: 80, current: 40, estimate: 80 };
-    assert_eq!(told.detail, detail);
-    let next = told.next_allowed_at.unwrap();
+    assert_eq!(explained.detail, detail);
+    let next = explained.next_allowed_at.unwrap();
     assert_eq!(
-        told.to_string(),
+        explained.to_string(),
         alloc::format!(
             "0 of 80 left: 40 in the window from 1970-01-01T00:01:00Z to 1970-01-01T00:02:00Z and 80 in the one before, \
              weighed to 80; one more is allowed at {next}; equals a fresh key from 1970-01-01T00:03:00Z"

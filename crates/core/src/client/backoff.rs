@@ -2,11 +2,12 @@
 
 use crate::time::Span;
 
-/// Waits between attempts: a random part of a length that doubles, or what the server said.
+/// Waits between attempts: a random part of a length that doubles, or the wait that the server
+/// gave.
 ///
-/// The first retry waits for up to 100 ms, the next for up to 200 ms, and so on up to 10 s. If the server
-/// told a wait, the retry is never earlier, and up to a tenth later (at most 5 s), so that clients that were
-/// rejected together do not return together.
+/// The first retry waits for up to 100 ms, the next for up to 200 ms, and so on up to 10 s. If the
+/// server gave a wait, the retry is never earlier, and up to a tenth later (at most 5 s). In this
+/// way clients that were rejected together do not retry together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     attempts: u32,
@@ -22,26 +23,26 @@ impl Backoff {
         Self { attempts }
     }
 
-    /// The wait after attempt number `attempt` (the first is 1), which failed; `None` if the request has
-    /// failed for good.
+    /// The wait after attempt number `attempt` (the first is 1), which failed; `None` if the
+    /// request has failed for good.
     ///
-    /// `told` is the server's `Retry-After` or pushback, `left` the time until the deadline of the
-    /// request. A retry that would start after it is not worth waiting for. `random` is any number of 64
-    /// random bits.
+    /// `retry_after` is the server's `Retry-After` or pushback, `left` the time until the deadline
+    /// of the request. A retry that would start after the deadline is not sent. `random` is a
+    /// number of 64 random bits.
     pub fn wait(
         &self,
         attempt: u32,
-        told: Option<Span>,
+        retry_after: Option<Span>,
         left: Option<Span>,
         random: u64,
     ) -> Option<Span> {
         if attempt >= self.attempts {
             return None;
         }
-        let wait = match told {
-            Some(told) => {
-                let jitter = (told.as_micros() / 10).min(Self::LONGEST_JITTER.as_micros());
-                told + part(jitter, random)
+        let wait = match retry_after {
+            Some(retry_after) => {
+                let jitter = (retry_after.as_micros() / 10).min(Self::LONGEST_JITTER.as_micros());
+                retry_after + part(jitter, random)
             }
             None => {
                 let doublings = attempt.saturating_sub(1).min(16);
@@ -60,7 +61,7 @@ impl Default for Backoff {
     }
 }
 
-/// A random part of a length, ends included.
+/// A random part of a length, from zero to the whole.
 fn part(micros: u64, random: u64) -> Span {
     let part = (u128::from(random) * (u128::from(micros) + 1)) >> 64;
     Span::from_micros(u64::try_from(part).unwrap_or(micros))
@@ -72,10 +73,10 @@ mod tests {
 
     #[test]
     fn ov_48_a_retry_after_the_deadline_is_not_waited_for() {
-        let (told, deadline) = (Some(Span::from_secs(7)), Some(Span::from_secs(5)));
+        let (retry_after, deadline) = (Some(Span::from_secs(7)), Some(Span::from_secs(5)));
         let backoff = Backoff::default();
-        assert_eq!(backoff.wait(1, told, deadline, 0), None);
-        let wait = backoff.wait(1, told, Some(Span::from_secs(8)), u64::MAX);
+        assert_eq!(backoff.wait(1, retry_after, deadline, 0), None);
+        let wait = backoff.wait(1, retry_after, Some(Span::from_secs(8)), u64::MAX);
         assert_eq!(wait, Some(Span::from_millis(7_700)));
     }
 
@@ -83,11 +84,11 @@ mod tests {
     fn a_retry_is_never_earlier_than_told() {
         let backoff = Backoff::attempts(9);
         for seconds in [1, 10, 60, 3_600] {
-            let told = Span::from_secs(seconds);
-            let wait = |random| backoff.wait(1, Some(told), None, random).unwrap();
-            assert_eq!(wait(0), told);
+            let retry_after = Span::from_secs(seconds);
+            let wait = |random| backoff.wait(1, Some(retry_after), None, random).unwrap();
+            assert_eq!(wait(0), retry_after);
             let longest = (seconds * 100_000).min(5_000_000);
-            assert_eq!(wait(u64::MAX), told + Span::from_micros(longest));
+            assert_eq!(wait(u64::MAX), retry_after + Span::from_micros(longest));
         }
     }
 

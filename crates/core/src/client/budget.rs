@@ -13,9 +13,9 @@ pub struct RetryBudget {
 }
 
 impl RetryBudget {
-    /// Requests for each retry.
+    /// Number of requests that earn one retry.
     const REQUESTS: u64 = 10;
-    /// Retries in ten seconds, however few requests there are.
+    /// Retries allowed in ten seconds independently of the number of requests.
     const RESERVE: u64 = 100;
 
     /// A budget that has seen no request.
@@ -23,7 +23,7 @@ impl RetryBudget {
         Self { counts: Counts::new() }
     }
 
-    /// Counts a request, not its retries.
+    /// Counts a request, but not its retries.
     pub fn requested(&mut self, now: Timestamp) {
         self.counts.current(now).0 += 1;
     }

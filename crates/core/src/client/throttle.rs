@@ -21,7 +21,7 @@ use crate::time::{Span, Timestamp};
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Throttle {
-    /// Requests, and those that the server accepted.
+    /// Requests, and requests that the server accepted.
     counts: Counts<12, 10>,
     sent_at: Option<Timestamp>,
 }
@@ -43,7 +43,7 @@ impl Throttle {
         (requests.saturating_sub(accepted.saturating_mul(Self::FACTOR)), requests + 1)
     }
 
-    /// Counts a request, and decides whether to send it; `random` is any number of 64 random bits.
+    /// Counts a request, and decides whether to send it; `random` is a number of 64 random bits.
     pub fn admits(&mut self, now: Timestamp, random: u64) -> bool {
         let (part, whole) = self.rejection(now);
         self.counts.current(now).0 += 1;

@@ -12,7 +12,7 @@ use crate::time::Span;
 /// L1: no interval admits more than [`Algorithm::promise`] units.
 ///
 /// Every interval that starts and ends with an admission is checked; units returned in between may
-/// be admitted again. Time only runs forward here: a step back counts as none.
+/// be admitted again. Time only runs forwards here: a step back is treated as no step.
 pub fn bound<A: Algorithm>(algorithm: &A, trace: &Trace) -> Result<(), Violation> {
     let forward = Trace {
         start: trace.start,
@@ -128,7 +128,7 @@ fn decisions<A: Algorithm>(algorithm: &A, trace: &Trace) -> Vec<Decision> {
 /// The units that one step took and returned.
 struct Moved {
     step: usize,
-    /// How far the clock has run forwards by then, not counting steps back.
+    /// How far the clock has run forwards up to this step, not counting steps back.
     forward: u64,
     taken: u64,
     returned: u64,
@@ -177,7 +177,7 @@ fn movements<A: Algorithm>(algorithm: &A, trace: &Trace) -> Vec<Moved> {
         high = high.max(run.now);
         if high.since(run.now) > pace.tolerance() {
             // After such a step back all units may be free again. An operation that only reads
-            // leaves the stale state, and even one that writes may keep the next window.
+            // keeps the stale state, and even an operation that writes may keep the next window.
             era += 1;
             if matches!(op, Op::Take(1..) | Op::Force(1..)) {
                 high = run.now + pace.window;

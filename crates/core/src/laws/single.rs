@@ -39,7 +39,7 @@ pub(super) fn exact_wait<A: Algorithm>(context: &StepContext<'_, A>) -> Verdict 
         let (state, denied) = context.after(Op::Take(cost));
         let Outcome::Deny { retry_after } = denied.outcome else { continue };
         if cost == 0 {
-            // A peek may report that even a cost of 0 is denied, but it repairs nothing.
+            // A peek may report that even a cost of 0 is denied, but it does not repair the state.
             continue;
         }
         let never = cost > limit || cost > MAX_COST;

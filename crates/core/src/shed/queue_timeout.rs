@@ -13,7 +13,7 @@ pub struct QueueTimeout {
     timeout: Span,
     /// Longest wait while overloaded.
     overloaded: Span,
-    /// Since when the queue has not been empty.
+    /// The time since which the queue has not been empty.
     standing_since: Option<Timestamp>,
 }
 
@@ -30,7 +30,7 @@ impl QueueTimeout {
     }
 
     /// The instant at which a waiter that joins `now` is shed: at its own deadline at the latest.
-    /// `None` if it cannot wait at all.
+    /// `None` if the request cannot wait at all.
     pub fn join(&mut self, now: Timestamp, deadline: Option<Timestamp>) -> Option<Timestamp> {
         let standing_since = self.since(now);
         let short = (now + self.overloaded).max(standing_since + Self::STANDING);
@@ -52,7 +52,8 @@ impl QueueTimeout {
         self.standing_since.is_some_and(|since| now.since(since) >= Self::STANDING)
     }
 
-    /// Since when the queue stands, `now` if it was empty. A clock that was set back starts anew.
+    /// Start of the time in which the queue has not been empty: `now` if it was empty. A clock that
+    /// was set back starts a new time.
     fn since(&self, now: Timestamp) -> Timestamp {
         self.standing_since.map_or(now, |since| since.min(now))
     }

@@ -14,7 +14,7 @@ pub struct Shares {
     classes: usize,
 }
 
-/// Shares that no limit can be divided by.
+/// Why shares are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidShares {
     /// There must be 1 to [`Class::MAX`] classes.
@@ -46,7 +46,7 @@ impl Shares {
             }
             (*share, before) = (*percent, *percent);
         }
-        // Classes that were not named count as the last one.
+        // Classes without a share get the last share.
         shares.percent[percent.len()..].fill(before);
         Ok(shares)
     }
@@ -70,7 +70,7 @@ impl Shares {
         self.classes
     }
 
-    /// The class itself, or the last one if there is no such class.
+    /// Returns `class`, or the last class if there is no such class.
     #[inline]
     pub fn known(&self, class: Class) -> Class {
         if class.rank() < self.classes {

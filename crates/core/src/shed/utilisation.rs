@@ -21,7 +21,8 @@ pub struct UtilisationShedder {
     calm_since: Option<Timestamp>,
 }
 
-/// When the level moves, in per cent of utilisation, and how fast, in per cent of a class per second.
+/// The utilisations at which the level moves, in per cent, and how fast the level moves, in per
+/// cent of a class per second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UtilisationLevels {
     /// From this utilisation on, the level rises.
@@ -44,7 +45,7 @@ pub enum Selection {
         /// Hours since the epoch.
         hour: u64,
     },
-    /// By a running number: requests without identity are shed evenly.
+    /// By a running number, which sheds requests without an identity evenly.
     Number(u64),
 }
 
@@ -56,7 +57,7 @@ impl Default for UtilisationLevels {
 
 impl UtilisationShedder {
     const CLASS: u64 = 1_000_000_000;
-    /// The mean follows the readings of about this long.
+    /// Time over which the mean follows the readings.
     const MEAN_OVER: Span = Span::from_millis(200);
     /// Utilisation must be low for this long before the level falls.
     const CALM_FOR: Span = Span::from_secs(1);
@@ -116,7 +117,7 @@ impl UtilisationShedder {
         u128::from(ticket) * u128::from(Self::CLASS) < u128::from(fraction) << 64
     }
 
-    /// Per cent of a class per second, over `micros`, in billionths.
+    /// The change of the level over `micros` at `percent` of a class per second, in billionths.
     fn moved(percent: u32, micros: u64) -> u64 {
         u64::from(percent) * 10 * micros
     }

@@ -159,7 +159,7 @@ proptest! {
         survives(&change)?;
     }
 
-    /// What a leaky bucket lets start is spaced by its cost, and nobody waits for
+    /// Requests that a leaky bucket starts are spaced by their cost, and no request waits for
     /// longer than the queue takes.
     #[test]
     fn a_leaky_bucket_of_burst_one_spaces_its_starts(

@@ -1,7 +1,7 @@
 //! The access log: one line on standard output for each request to the gateway.
 //!
-//! The events of `log.rs` are written by the thread that they happen on, which waits while standard error is
-//! blocked. A line of this log goes into a buffer, which a thread of its own writes out.
+//! The thread that emits an event of `log.rs` also writes it, and waits while standard error is
+//! blocked. Lines of this log go into a buffer that a separate thread writes.
 //!
 //! # Bounds
 //! The buffer has at most [`MAX_BUFFER`] bytes; lines that do not fit are dropped and counted.
@@ -12,10 +12,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// The most bytes that wait to be written.
+/// Maximum number of bytes that wait to be written.
 const MAX_BUFFER: usize = 4 << 20;
 
-/// How long a line waits before it is written, unless many come.
+/// How long a line waits before it is written, unless the buffer fills faster.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long the end of the process waits for the last lines.
@@ -28,7 +28,7 @@ pub(crate) struct AccessLog(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     waiting: Mutex<Waiting>,
-    /// Many bytes wait, or no more will come, or all are written.
+    /// Notified when many bytes wait, when no more lines come, and when all lines are written.
     changed: Condvar,
     dropped: AtomicU64,
 }
@@ -37,7 +37,7 @@ struct Shared {
 struct Waiting {
     bytes: Vec<u8>,
     lines: u64,
-    /// The process ends: no more lines come.
+    /// The process ends, and no more lines come.
     is_over: bool,
     /// The last lines are written.
     is_done: bool,
@@ -56,7 +56,7 @@ impl AccessLog {
         Ok(log)
     }
 
-    /// Hands over a line with its end. It waits for no one.
+    /// Adds a line, including its line end. Never waits.
     pub(crate) fn push(&self, line: &[u8]) {
         let mut waiting = self.0.lock();
         if waiting.bytes.len() + line.len() > MAX_BUFFER || waiting.is_over {
@@ -102,7 +102,7 @@ impl Shared {
             let (lines, is_over) = (std::mem::take(&mut waiting.lines), waiting.is_over);
             drop(waiting);
             if !bytes.is_empty() && out.write_all(&bytes).and_then(|()| out.flush()).is_err() {
-                // The reader has closed it: the lines are lost, and the requests go on.
+                // The reader has closed standard output: lines are lost, and requests continue.
                 self.dropped.fetch_add(lines, Ordering::Relaxed);
             }
             bytes.clear();
@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// A reader that takes what it is given one piece at a time.
+    /// A reader that accepts one piece at a time.
     struct Slow(mpsc::SyncSender<Vec<u8>>);
 
     impl Write for Slow {

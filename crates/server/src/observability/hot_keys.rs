@@ -14,14 +14,14 @@ use tidegate_core::sketch::HeavyHitters;
 
 use crate::settings::KeyValues;
 
-/// So many requests are added one by one.
+/// Number of requests of which each one is added.
 const EACH: u64 = 1 << 12;
 
-/// One of so many requests is added after that.
+/// After that, one of this many requests is added.
 const SAMPLE: u32 = 16;
 
 /// The most keys in a list.
-pub(crate) const TOLD: usize = 20;
+pub(crate) const MAX_LISTED: usize = 20;
 
 /// The sketches of one thread.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ struct Sampled {
     hitters: Mutex<Option<(HeavyHitters, RandomState)>>,
 }
 
-/// A key, and about how many requests it had.
+/// A key, and its approximate number of requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HotKey {
     pub(crate) key: String,
@@ -120,7 +120,7 @@ pub(crate) fn top<'a>(threads: impl Iterator<Item = &'a HotKeys>, denied: bool) 
     }
     let mut all: Vec<(Box<[u8]>, u64)> = all.into_iter().collect();
     all.sort_by(|(one, a), (other, b)| b.cmp(a).then(one.cmp(other)));
-    all.truncate(TOLD);
+    all.truncate(MAX_LISTED);
     let hot = |(key, requests): (Box<[u8]>, u64)| HotKey {
         key: String::from_utf8_lossy(&key).into_owned(),
         requests,

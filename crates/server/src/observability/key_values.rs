@@ -1,4 +1,4 @@
-//! Values of keys as operators see them.
+//! How values of keys are shown to operators.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

@@ -41,7 +41,7 @@ struct Shared {
     clock: Clock,
 }
 
-/// The least severe events that are logged.
+/// The levels of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// An operator has to act.
@@ -120,7 +120,7 @@ impl Log {
         Self(Arc::new(Shared { level, filter, throttle, clock }))
     }
 
-    /// The least severe level that is logged.
+    /// The minimum level of log lines.
     pub fn level(&self) -> Level {
         let level = self.0.level.load(Ordering::Relaxed);
         Level::ALL.into_iter().find(|it| *it as u8 == level).unwrap_or(Level::Info)
@@ -202,8 +202,8 @@ fn one_line(event: &str) -> String {
     line + "\n"
 }
 
-/// The text with control characters escaped, and characters that hide or reorder others: it stays on one
-/// line, and a terminal shows what is there.
+/// Escapes control characters, and characters that hide or reorder others, so that the text stays
+/// on one line and a terminal shows its true content.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {

@@ -25,12 +25,12 @@ use crate::store::SharedStore;
 
 /// How often the circuits, the counters and the findings are read.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// The servers are inspected again after so many intervals: once a minute.
+/// Number of intervals between two inspections of the servers: once a minute.
 const INSPECTION: u32 = 120;
-/// Failures of one kind are logged if they go on for so long: until then, a circuit may open, whose outage
-/// they are.
+/// Failures of one kind are logged if they last for this long. Within this time a circuit may open,
+/// whose outage covers them.
 const GRACE: Span = Span::from_secs(2);
-/// Failures of one kind have ended once none was counted for so long.
+/// Failures of one kind have ended if none was counted for this long.
 const QUIET: Span = Span::from_secs(5);
 
 /// Watches until the daemon stops. Returns at once if all state is in this process.
@@ -70,12 +70,13 @@ async fn examine(store: &SharedStore, intervals: &mut u32) {
         let _ = store.self_test().await;
     } else if *intervals >= INSPECTION || !store.is_inspected() {
         *intervals = 0;
-        // The findings are read from the store; failures are counted by the requests that meet them.
+        // The findings are read from the store. Failures are counted by the requests that have
+        // them.
         let _ = store.inspect().await;
     }
 }
 
-/// Logs when an outage drill has begun or ended. Returns whether one is under way.
+/// Logs the begin and the end of an outage drill. Returns whether a drill is in progress.
 fn report_drill(store: &SharedStore, was_drill: bool) -> bool {
     let left = store.drill();
     match left {
@@ -169,7 +170,7 @@ enum Change {
 }
 
 impl Outages {
-    /// What has begun or ended since the last observation.
+    /// The outages that have begun or ended since the last observation.
     fn observe(&mut self, seen: &Observation) -> Vec<Change> {
         let mut changes = Vec::new();
         let is_under_way = |server: &ServerOutage| server.since.is_some();
@@ -193,7 +194,7 @@ impl Outages {
             failures.known = counted;
             let is_refusal = kind == StoreFailure::Refused;
             if is_outage && !is_refusal {
-                // These requests failed because of the outage, which is logged by server.
+                // These requests failed because of the outage, which is logged for each server.
                 failures.under_way = None;
                 continue;
             }
@@ -311,7 +312,7 @@ mod tests {
         let ended = observe(9, &[circuit(0, CLOSED, 1), circuit(3, CLOSED, 3)]);
         assert_eq!(ended, [ServerRecovered(3, Span::from_secs(8))]);
         assert_eq!(observe(10, &[circuit(0, CLOSED, 1), circuit(3, CLOSED, 3)]), []);
-        // It began and ended between two observations.
+        // The outage began and ended between two observations.
         let both = observe(11, &[circuit(0, CLOSED, 2)]);
         assert_eq!(both, [ServerUnavailable(0), ServerRecovered(0, Span::ZERO)]);
     }

@@ -10,11 +10,11 @@ use tidegate::Timestamp;
 pub(crate) enum Frequent {
     /// A connection was closed because there is no room for it.
     ConnectionRefused,
-    /// A connection was closed because of the others of its address.
+    /// A connection was closed because its address has too many connections.
     AddressRefused,
     /// A connection was closed because of its PROXY protocol header.
     HeaderRefused,
-    /// The system gave no connection.
+    /// The system returned an error instead of a connection.
     AcceptFailed,
     /// A TLS handshake failed.
     ClientRefused,

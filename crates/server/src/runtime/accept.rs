@@ -11,32 +11,32 @@ use crate::observability::throttle::{Admitted, Frequent};
 use crate::settings::{Edge, Gateway, Peers};
 use crate::transport::Protocol;
 
-/// The most memory for the states of addresses.
+/// Maximum memory for the states of addresses.
 const MAX_BYTES: u64 = 16 << 20;
 
 const CONNECTIONS: &str = "connections";
 const RATE: &str = "rate";
 
-/// Which connections a listener accepts.
+/// The limits of a listener's connections.
 #[derive(Debug)]
 pub(crate) struct Accept {
     limiter: Option<Limiter>,
     /// Peers that send a PROXY protocol header.
     proxies: Vec<Peers>,
-    /// Peers that carry the requests of many clients, and have no limits of their own.
+    /// Peers that forward the requests of many clients and have no limits of their own.
     exempt: Vec<Peers>,
 }
 
 /// Why a connection is closed before it was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The listener or the process has as many as it may.
+    /// The listener or the process has reached its maximum number of connections.
     Full,
-    /// Its address has as many as it may.
+    /// The address has reached its maximum number of connections.
     AddressConnections,
-    /// Its address opens them too fast.
+    /// The address opens connections too fast.
     AddressRate,
-    /// Its PROXY protocol header is missing, malformed or late.
+    /// The PROXY protocol header is missing, malformed or late.
     ProxyHeader,
 }
 
@@ -56,7 +56,7 @@ impl Refusal {
 }
 
 impl Accept {
-    /// By the settings of the gateway.
+    /// The limits in the settings of the gateway.
     pub(crate) fn new(gateway: &Gateway, clock: &Clock) -> Result<Self, BuildError> {
         let Edge { per_address, proxies, .. } = &gateway.edge;
         let limits = [(CONNECTIONS, per_address.connections), (RATE, per_address.rate)];
@@ -68,7 +68,7 @@ impl Accept {
         Ok(Self { limiter, proxies: proxies.clone(), exempt: gateway.trusted.clone() })
     }
 
-    /// Whether a peer has to send a PROXY protocol header first.
+    /// Whether a peer must send a PROXY protocol header first.
     pub(crate) fn expects_header(&self, peer: Option<IpAddr>) -> bool {
         match peer {
             Some(peer) => self.proxies.iter().any(|peers| peers.contains(peer)),
@@ -76,7 +76,8 @@ impl Accept {
         }
     }
 
-    /// Takes a place for a connection of this client; `None` if it is not limited.
+    /// Admits a connection of this client, and returns its place; `None` if the client is not
+    /// limited.
     pub(crate) fn admit(&self, client: Option<IpAddr>) -> Result<Option<Permit>, Refusal> {
         let (Some(limiter), Some(client)) = (&self.limiter, client) else { return Ok(None) };
         if self.exempt.iter().any(|peers| peers.contains(client)) {
@@ -95,7 +96,7 @@ impl Accept {
     }
 }
 
-/// The address, or the /64 of an IPv6 address: a customer has at least that.
+/// The address, or the /64 of an IPv6 address, because a customer has at least a /64.
 fn key(client: IpAddr) -> [u8; 9] {
     let mut key = [0; 9];
     match client.to_canonical() {
@@ -111,7 +112,7 @@ fn key(client: IpAddr) -> [u8; 9] {
     key
 }
 
-/// Counts a refused connection, and logs it unless the last one was a moment ago.
+/// Counts a refused connection, and logs it unless another one was logged within the last second.
 pub(crate) fn refuse(
     refusal: Refusal,
     protocol: Protocol,
@@ -127,7 +128,7 @@ pub(crate) fn refuse(
         Refusal::AddressRate => {
             (Frequent::AddressRefused, "too many new connections from this address")
         }
-        Refusal::ProxyHeader => (Frequent::HeaderRefused, "no sound PROXY protocol header"),
+        Refusal::ProxyHeader => (Frequent::HeaderRefused, "no valid PROXY protocol header"),
     };
     if let Some(Admitted { suppressed }) = log.admit(kind) {
         let (event, listener, reason) = ("connection_refused", protocol.name(), refusal.name());
@@ -166,7 +167,8 @@ mod tests {
         }
         assert_eq!(admit(&accept, "2001:db8::4").unwrap_err(), Refusal::AddressRate);
         assert!(admit(&accept, "2001:db8:0:1::4").is_ok());
-        // An IPv4 address in both spellings is one address, and each has its own limit.
+        // An IPv4 address in both spellings is one address; different addresses have separate
+        // limits.
         for address in ["192.0.2.1", "::ffff:192.0.2.1", "192.0.2.1"] {
             assert!(admit(&accept, address).is_ok(), "{address}");
         }

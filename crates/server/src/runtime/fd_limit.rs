@@ -22,11 +22,11 @@ pub(crate) struct Descriptors {
 }
 
 impl Descriptors {
-    /// Raises the limit as far as it goes, and divides it among so many listeners and connections to upstreams.
+    /// Raises the limit as far as possible, and divides it among the listeners and `upstream` connections to upstreams.
     pub(crate) fn divide(listeners: usize, upstream: usize) -> impl Iterator<Item = Self> {
         let limits = getrlimit(Resource::Nofile);
         if limits.current < limits.maximum || limits.maximum.is_none() {
-            // Without the right to do so, the old limit stays.
+            // Without the permission to raise the limit, the old limit stays.
             let _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
         }
         // `None` is no limit; the settings bound the number of connections then.
@@ -41,15 +41,15 @@ impl Descriptors {
             .map(move |_| Self { reserved: semaphore(reserved), shared: Arc::clone(&shared) })
     }
 
-    /// One for a connection, if there is one left.
+    /// Takes a descriptor for a connection, if one is left.
     pub(crate) fn take(&self) -> Option<OwnedSemaphorePermit> {
-        // The reserve is for when the shared descriptors are used up.
+        // The reserve is used only when the shared descriptors are exhausted.
         let shared = Arc::clone(&self.shared).try_acquire_owned();
         shared.or_else(|_| Arc::clone(&self.reserved).try_acquire_owned()).ok()
     }
 }
 
-/// How many of so many descriptors each listener has for itself, and how many all of them share. Upstreams get as
+/// The number of descriptors reserved for each listener, and the number that all listeners share. Upstreams get as
 /// many as they may use, at most half: a request over HTTP/1.1 needs one connection on either side.
 fn parts(open: u64, listeners: u64, upstream: u64) -> (u64, u64) {
     let for_both = open - KEPT.min(open / 2);

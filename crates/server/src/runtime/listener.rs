@@ -15,15 +15,16 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use crate::settings::Address;
 use crate::transport::Stream;
 
-/// How many connections may wait to be accepted. The standard library asks for 128; further clients would wait
-/// a second for their next try. The system allows at most `net.core.somaxconn`.
+/// Maximum number of connections that wait to be accepted. With the 128 of the standard library,
+/// further clients would wait a second for their next try. The system allows at most
+/// `net.core.somaxconn`.
 const BACKLOG: i32 = 4_096;
 
-/// An open listener that belongs to no runtime yet.
+/// An open listener that is not registered with a runtime yet.
 #[derive(Debug)]
 pub(crate) enum Bound {
     Tcp(StdTcp),
-    /// With its file, unless it was inherited: then the file is the parent's.
+    /// With its socket file, unless the socket was inherited: then the file belongs to the parent.
     Unix(StdUnix, Option<SocketFile>),
 }
 
@@ -31,7 +32,7 @@ pub(crate) enum Bound {
 /// while no process serves them.
 #[derive(Debug)]
 pub enum Inherited {
-    /// Of TCP.
+    /// A TCP socket.
     Tcp(StdTcp),
     /// A Unix socket.
     Unix(StdUnix),
@@ -53,27 +54,27 @@ fn unix_address(listener: &StdUnix) -> io::Result<Address> {
     Ok(Address::Unix(path.into()))
 }
 
-/// An open listener of the runtime that waits for it.
+/// An open listener, registered with a runtime.
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix { listener: UnixListener, _file: Option<SocketFile> },
 }
 
-/// A connection that belongs to no runtime.
+/// A connection that is not registered with a runtime.
 #[derive(Debug)]
 pub(crate) enum Socket {
     Tcp(std::net::TcpStream),
     Unix(StdUnixStream),
 }
 
-/// Removes the file of a socket in the end, which the system does not.
+/// Removes a socket file when dropped, because the system keeps it.
 #[derive(Debug)]
 pub(crate) struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // If this fails, the next start replaces the file.
+        // If the removal fails, the next start replaces the file.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -121,7 +122,7 @@ impl Bound {
         }
     }
 
-    /// Hands it to the runtime that this is called in.
+    /// Registers the listener with the current runtime.
     pub(crate) fn register(self) -> io::Result<Listener> {
         match self {
             Self::Tcp(listener) => TcpListener::from_std(listener).map(Listener::Tcp),
@@ -132,7 +133,8 @@ impl Bound {
     }
 }
 
-/// Removes the socket of a process that has ended; if one accepts connections there, the path is taken.
+/// Removes the socket file of a process that has ended. If a process still accepts connections
+/// there, the path is in use.
 fn remove_leftover(path: &Path) -> io::Result<()> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     let kind = found.file_type();
@@ -154,7 +156,7 @@ fn remove_leftover(path: &Path) -> io::Result<()> {
 }
 
 impl Listener {
-    /// The next connection, free of this runtime's poller.
+    /// Accepts the next connection, which is not registered with this runtime.
     pub(crate) async fn accept(&self) -> io::Result<Socket> {
         match self {
             Self::Tcp(listener) => Ok(Socket::Tcp(listener.accept().await?.0.into_std()?)),
@@ -172,20 +174,21 @@ impl Socket {
         }
     }
 
-    /// Closes the connection with a reset: no memory of the system is kept for it, as for an orderly end.
+    /// Closes the connection with a reset, so that the system keeps no state for it.
     pub(crate) fn reset(self) {
         if let Self::Tcp(socket) = &self {
-            // If this fails, the client has closed it already.
+            // This fails if the client has closed the connection already.
             let _ = set_socket_linger(socket, Some(Duration::ZERO));
         }
     }
 
-    /// Hands it to the runtime that this is called in.
+    /// Registers the connection with the current runtime.
     pub(crate) fn register(self) -> io::Result<Stream> {
         match self {
             Self::Tcp(socket) => {
                 let socket = TcpStream::from_std(socket)?;
-                // Answers leave in one piece; waiting for more would only delay the rest of a long one.
+                // Answers are written in one piece, so waiting for more bytes would only delay the
+                // rest of a long answer.
                 socket.set_nodelay(true)?;
                 Ok(Stream::Tcp(socket))
             }
@@ -198,7 +201,8 @@ impl Socket {
 mod tests {
     use super::*;
 
-    /// A file and a directory are refused with the reason; the socket of an ended process is replaced.
+    /// A file and a directory are refused with the reason; the socket of an ended process is
+    /// replaced.
     #[test]
     fn a_path_that_is_no_socket_is_refused_with_the_reason() {
         let folder = std::env::temp_dir().join(format!("tidegate-listener-{}", std::process::id()));

@@ -1,9 +1,9 @@
-//! The PROXY protocol, versions 1 and 2: a load balancer tells the client's address in front of the bytes
-//! of the connection.
+//! The PROXY protocol, versions 1 and 2: a load balancer sends the client's address before the
+//! bytes of the connection.
 //!
 //! # Bounds
-//! A header arrives within [`TIME`], and has at most 107 bytes in version 1 and [`MAX_HEADER`] in version 2.
-//! No byte behind it is read.
+//! A header arrives within [`TIME`], and has at most 107 bytes in version 1 and [`MAX_HEADER`] in
+//! version 2. No byte behind it is read.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,30 +15,31 @@ use tokio::time::timeout;
 /// How long a header may take.
 const TIME: Duration = Duration::from_secs(5);
 
-/// The most bytes of a binary header; the greatest ones hold a client's certificate name and vendor fields.
+/// Maximum size of a binary header. The largest ones contain a client's certificate name and vendor
+/// fields.
 const MAX_HEADER: usize = 4 << 10;
 
-/// The most bytes of a header of text, with the end of its line.
+/// Maximum size of a text header, including the end of its line.
 const MAX_LINE: usize = 107;
 
-/// What a binary header begins with.
+/// The first bytes of a binary header.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
 /// The shortest header of either version, which is `PROXY UNKNOWN`.
 const SHORTEST: usize = 15;
 
-/// Why a header is refused.
+/// The error for a refused header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unsound;
 
-/// Reads a header: the client's address, or `None` if the load balancer connects for itself or does not know
-/// the client.
+/// Reads a header, and returns the client's address; `None` if the load balancer connects on its
+/// own behalf or does not know the client.
 pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> Result<Option<IpAddr>, Unsound> {
     let header = timeout(TIME, bytes(stream)).await.map_err(|_| Unsound)??;
     client(&header)
 }
 
-/// The bytes of a header and no more.
+/// Reads the bytes of a header, and none after it.
 async fn bytes(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>, Unsound> {
     let mut header = vec![0; SHORTEST];
     stream.read_exact(&mut header).await.map_err(|_| Unsound)?;
@@ -56,7 +57,7 @@ async fn bytes(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>, Unsound
     if !header.starts_with(b"PROXY ") {
         return Err(Unsound);
     }
-    // Byte by byte, because what follows belongs to the connection.
+    // Byte by byte, because the bytes after the header belong to the connection.
     while !header.ends_with(b"\r\n") {
         if header.len() >= MAX_LINE {
             return Err(Unsound);
@@ -68,7 +69,7 @@ async fn bytes(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>, Unsound
 
 fn client(header: &[u8]) -> Result<Option<IpAddr>, Unsound> {
     let client = match HeaderResult::parse(header) {
-        // It is the whole line, or a second line follows.
+        // The header is the whole line; a second line is refused.
         HeaderResult::V1(Ok(it)) if it.header.len() == header.len() => match it.addresses {
             v1::Addresses::Unknown => None,
             v1::Addresses::Tcp4(it) => Some(IpAddr::from(it.source_address)),
@@ -90,12 +91,12 @@ fn client(header: &[u8]) -> Result<Option<IpAddr>, Unsound> {
 mod tests {
     use super::*;
 
-    /// What a header says, and the bytes that are left behind it.
-    fn told(mut bytes: &[u8]) -> (Result<Option<String>, Unsound>, String) {
+    /// The parsed header, and the bytes after it.
+    fn parsed(mut bytes: &[u8]) -> (Result<Option<String>, Unsound>, String) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let told = runtime.block_on(read(&mut bytes));
-        let told = told.map(|client| client.map(|client| client.to_string()));
-        (told, String::from_utf8_lossy(bytes).into_owned())
+        let outcome = runtime.block_on(read(&mut bytes));
+        let outcome = outcome.map(|client| client.map(|client| client.to_string()));
+        (outcome, String::from_utf8_lossy(bytes).into_owned())
     }
 
     fn binary(command: u8, family: u8, fields: &[u8]) -> Vec<u8> {
@@ -123,8 +124,8 @@ mod tests {
             (binary(0x21, 0x31, &[0; 216]), None),
         ] {
             let shown = header.escape_ascii().to_string();
-            let (told, rest) = told(&[&header[..], b"GET / HTTP"].concat());
-            assert_eq!(told, Ok(client.map(ToOwned::to_owned)), "{shown}");
+            let (outcome, rest) = parsed(&[&header[..], b"GET / HTTP"].concat());
+            assert_eq!(outcome, Ok(client.map(ToOwned::to_owned)), "{shown}");
             assert_eq!(rest, "GET / HTTP", "{shown}");
         }
     }
@@ -150,7 +151,7 @@ mod tests {
             binary(0x21, 0x11, &[0; 5_000]),
             binary(0x21, 0x11, &[0; 12])[..20].to_vec(),
         ] {
-            assert_eq!(told(&header).0, Err(Unsound), "{}", header.escape_ascii());
+            assert_eq!(parsed(&header).0, Err(Unsound), "{}", header.escape_ascii());
         }
     }
 }

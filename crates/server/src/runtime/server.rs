@@ -31,17 +31,17 @@ use crate::transport::gateway::{self, Upstreams};
 use crate::transport::http2::Budget;
 use crate::transport::{Protocol, Transport};
 
-/// How many sockets wait for a worker to take them up.
+/// Maximum number of sockets that wait for a worker.
 const MAX_WAITING: usize = 1_024;
 
-/// How long to wait before accepting again after the system could not, as when it is out of file
-/// descriptors: until one is closed, asking again at once would fail again.
+/// Pause after a failure to accept because the system is out of resources such as file descriptors.
+/// Until a descriptor is closed, another attempt would fail again.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// After so many attempts without a new connection a stopping listener is closed.
+/// Number of attempts without a new connection after which a stopping listener is closed.
 const LAST_LOOKS: usize = 3;
 
-/// How often the files of certificates are looked at.
+/// Interval at which certificate files are checked for changes.
 const CERTIFICATES: Duration = Duration::from_secs(10);
 
 /// A server that runs until it is stopped or dropped.
@@ -50,37 +50,37 @@ pub struct Server {
     open: Vec<(Protocol, Address)>,
     stop: watch::Sender<bool>,
     threads: Vec<JoinHandle<()>>,
-    /// Its last lines are written once the threads have ended.
+    /// Finished after the threads have ended, so that their last lines are written.
     access_log: Option<AccessLog>,
 }
 
 impl Server {
-    /// Where it listens, and what is spoken there.
+    /// The protocol and the address of each listener.
     pub fn listeners(&self) -> &[(Protocol, Address)] {
         &self.open
     }
 
-    /// Where it speaks the Redis protocol.
+    /// The address of the RESP listener.
     pub fn resp(&self) -> Option<SocketAddr> {
         self.address(Protocol::Resp)
     }
 
-    /// Where it speaks HTTP.
+    /// The address of the HTTP listener.
     pub fn http(&self) -> Option<SocketAddr> {
         self.address(Protocol::Http)
     }
 
-    /// Where it speaks gRPC.
+    /// The address of the gRPC listener.
     pub fn grpc(&self) -> Option<SocketAddr> {
         self.address(Protocol::Grpc)
     }
 
-    /// Where the gateway listens.
+    /// The address of the gateway.
     pub fn gateway(&self) -> Option<SocketAddr> {
         self.address(Protocol::Gateway)
     }
 
-    /// Where the admin API listens.
+    /// The address of the admin listener.
     pub fn admin(&self) -> Option<SocketAddr> {
         self.address(Protocol::Admin)
     }
@@ -92,10 +92,10 @@ impl Server {
         })
     }
 
-    /// Takes no more connections, answers what has been read, closes, and waits for all of it, at
-    /// most as long as [`Settings::drain`] says.
+    /// Stops the server: accepts no more connections, answers the requests that were read, closes
+    /// the connections, and waits for at most [`Settings::drain`].
     pub fn stop(self) {
-        // What has to be done is done by dropping.
+        // Dropping `self` does the work.
     }
 }
 
@@ -103,7 +103,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         for thread in self.threads.drain(..) {
-            // A panic is logged already.
+            // A panic of the thread has been logged already.
             let _ = thread.join();
         }
         if let Some(log) = &self.access_log {
@@ -117,7 +117,8 @@ pub fn serve(settings: &Settings, service: &RateLimitService) -> Result<Server, 
     serve_on(settings, service, Vec::new())
 }
 
-/// The same on sockets that the parent of the process has opened, in place of their listeners' addresses.
+/// Like [`serve`], on sockets that the parent process has opened, in place of the listeners'
+/// addresses.
 pub fn serve_on(
     settings: &Settings,
     service: &RateLimitService,
@@ -137,7 +138,7 @@ pub fn serve_on(
     let open =
         listening.iter().map(|open| (open.listener.protocol, open.address.clone())).collect();
     let (stop, stopped) = watch::channel(false);
-    // From here on, dropping it ends the threads that are there already.
+    // From here on, dropping the server ends the threads that have been started.
     let has_access_log = settings.gateway.as_ref().is_some_and(|it| it.edge.access_log.is_some());
     if has_access_log {
         service.status().open_access_log().map_err(ServeError::Start)?;
@@ -166,7 +167,7 @@ pub fn serve_on(
     Ok(server)
 }
 
-/// Opens all listeners, or names all that cannot be opened.
+/// Opens all listeners, or returns all that cannot be opened.
 fn open_all(
     settings: &Settings,
     service: &RateLimitService,
@@ -201,12 +202,12 @@ fn open_all(
     }
 }
 
-/// The open listeners, and what their connections go to.
+/// The open listeners, and the workers that serve their connections.
 struct Listeners {
     listening: Vec<Listening>,
     upstreams: Option<Arc<Upstreams>>,
     workers: Vec<mpsc::Sender<NewConnection>>,
-    /// On each listener.
+    /// Maximum number of connections of each listener.
     max_connections: usize,
 }
 
@@ -246,7 +247,7 @@ impl Listeners {
     }
 }
 
-/// An open listener that does not accept yet.
+/// An open listener that does not accept connections yet.
 struct Listening {
     bound: Bound,
     is_inherited: bool,
@@ -278,15 +279,15 @@ fn runtime() -> io::Result<runtime::Runtime> {
     runtime::Builder::new_current_thread().enable_all().event_interval(POLLS_PER_LOOK).build()
 }
 
-/// Tasks that a thread runs before it looks for new input, at the latest. The default of 61 lets a few
-/// busy connections delay the others on their thread.
+/// Maximum number of tasks that a thread runs before it checks for new input. With the default of
+/// 61, a few busy connections would delay the others on their thread.
 const POLLS_PER_LOOK: u32 = 16;
 
 fn start(name: String, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, ServeError> {
     thread::Builder::new().name(name).spawn(work).map_err(ServeError::Start)
 }
 
-/// Takes over certificates that have been renewed.
+/// Reloads certificates that have been renewed.
 async fn renew(listener: Arc<Transport>, mut stopped: watch::Receiver<bool>) {
     let stopping = async { stopped.wait_for(|stopped| *stopped).await.is_ok() };
     let mut stopping = pin!(stopping);
@@ -296,7 +297,7 @@ async fn renew(listener: Arc<Transport>, mut stopped: watch::Receiver<bool>) {
             Some(Ok(true)) => {
                 info!(event = "certificate_renewed", listener = name, "certificate renewed");
             }
-            // The file may be half written: the old certificate stays, and the next look tries again.
+            // The file may be half written: the old certificate stays in use until the next check.
             Some(Err(error)) => {
                 let event = "certificate_refused";
                 warn!(event, listener = name, "certificate not renewed: {error}");
@@ -321,7 +322,7 @@ struct Acceptor {
 
 impl Acceptor {
     async fn accept(mut self, bound: Bound, mut stopped: watch::Receiver<bool>) {
-        // It is registered here, for it has to be in the runtime that waits for it.
+        // Registered here, in the runtime that waits for the listener.
         let Ok(listener) = bound.register() else { return };
         loop {
             let accepted = tokio::select! {
@@ -338,13 +339,14 @@ impl Acceptor {
                 }
             }
         }
-        // What waits in an inherited socket is served by the next process.
+        // Connections that wait in an inherited socket are served by the next process.
         if !self.is_inherited {
             self.accept_pending(&listener).await;
         }
     }
 
-    /// Accepts connections that were opened before the daemon stopped: their requests may be under way.
+    /// Accepts connections that were opened before the daemon stopped, because their requests may
+    /// be in transit.
     async fn accept_pending(&mut self, listener: &Listener) {
         let mut quiet = 0;
         while quiet < LAST_LOOKS {
@@ -359,7 +361,7 @@ impl Acceptor {
         }
     }
 
-    /// Hands a connection to a worker, or closes it.
+    /// Passes a connection to a worker, or closes it.
     async fn take(&mut self, socket: Socket) {
         let peer = socket.peer();
         match self.slot(peer) {
@@ -384,8 +386,8 @@ impl Acceptor {
         }
     }
 
-    /// A slot for one more connection of a peer. One behind a PROXY protocol header takes its place among
-    /// those of its address later.
+    /// Takes a slot for one more connection of a peer. A connection with a PROXY protocol header is
+    /// counted under its client's address later.
     fn slot(&self, peer: Option<IpAddr>) -> Result<ConnectionSlot, Refusal> {
         let accept = self.listener.accept.as_ref().filter(|it| !it.expects_header(peer));
         let of_address = accept.map_or(Ok(None), |accept| accept.admit(peer))?;
@@ -395,7 +397,8 @@ impl Acceptor {
         Ok(ConnectionSlot { _on_listener: on_listener, _in_process: in_process, of_address })
     }
 
-    /// Hands a connection to the worker whose turn it is, or to the next one if that has ended by a panic.
+    /// Passes a connection to the next worker in turn, or to the one after it if that worker has
+    /// ended by a panic.
     async fn hand_over(&self, turn: usize, mut connection: NewConnection) {
         for next in 0..self.workers.len() {
             let Some(worker) = self.workers.get((turn + next) % self.workers.len()) else { return };
@@ -407,19 +410,20 @@ impl Acceptor {
     }
 }
 
-/// Whether accepting failed because of this client: the next connection can be accepted at once.
+/// Whether accepting failed because of this client, so that the next connection can be accepted at
+/// once.
 fn is_about_the_peer(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
 }
 
-/// Why there is no server.
+/// Why a server could not be started.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServeError {
     /// A listener could not be opened.
     Bind {
-        /// What would have been spoken there.
+        /// The name of the listener's protocol.
         name: &'static str,
         /// Where.
         address: Address,
@@ -428,14 +432,14 @@ pub enum ServeError {
     },
     /// A certificate cannot be used.
     Tls {
-        /// What would have been encrypted by it.
+        /// The name of the listener's protocol.
         name: &'static str,
         /// Why not.
         error: TlsError,
     },
-    /// Clients of other machines could use the Redis protocol without credentials.
+    /// Clients on other machines could use the Redis protocol without credentials.
     Unauthenticated(Address),
-    /// The certificates that an upstream is checked against cannot be used.
+    /// The CA certificates for an upstream cannot be used.
     Upstream(String),
     /// A thread or its runtime could not be started.
     Start(io::Error),
@@ -443,11 +447,11 @@ pub enum ServeError {
     Several(Vec<Self>),
 }
 
-/// How to choose another address for a listener.
+/// Advice on how to choose another address for a listener.
 fn other_address(name: &str) -> String {
     let setting = format!("listen.{}.address", name.to_ascii_lowercase());
     match name {
-        // The only listener without a flag.
+        // The metrics listener is the only one without a flag.
         "metrics" => format!("choose another with {setting}"),
         _ => format!("choose another with --{} or {setting}", name.to_ascii_lowercase()),
     }

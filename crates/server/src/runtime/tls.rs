@@ -21,16 +21,16 @@ use crate::runtime::turns::in_turn;
 use crate::settings::TlsFiles;
 use crate::transport::Stream;
 
-/// How long a client may take to agree on keys.
+/// Maximum duration of a TLS handshake.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
 
-/// What a listener needs to speak TLS.
+/// The TLS configuration of a listener.
 pub(crate) struct Tls {
     files: TlsFiles,
-    /// What is spoken inside, most wanted first.
+    /// The protocols inside TLS, in order of preference.
     protocols: Vec<Vec<u8>>,
     config: ArcSwap<ServerConfig>,
-    /// What the files held when the configuration was made of them.
+    /// The contents of the files from which the configuration was built.
     texts: Mutex<Texts>,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// What the files hold.
+/// The contents of the files.
 #[derive(PartialEq, Eq)]
 struct Texts {
     certificate: Vec<u8>,
@@ -58,7 +58,7 @@ impl Tls {
         Ok(Self { files, protocols, config, texts })
     }
 
-    /// Reads the files again; true if they have changed. What cannot be used is not taken over.
+    /// Reads the files again; true if they have changed. Files that cannot be used are ignored.
     pub(crate) fn reload(&self) -> Result<bool, TlsError> {
         let texts = Texts::read(&self.files)?;
         let mut known = self.texts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -84,18 +84,19 @@ impl Tls {
         let shown = tls.get_ref().1.peer_certificates().and_then(<[_]>::first);
         if !self.files.client_names.is_empty() && !shown.is_some_and(|shown| self.knows(shown)) {
             let names = self.files.client_names.join(", ");
-            return Err(format!("the client's certificate bears none of the names {names}"));
+            return Err(format!("the client's certificate has none of the names {names}"));
         }
         Ok(Stream::Tls(Box::new(tls.into())))
     }
 
-    /// The server signs as soon as the client's first message is there, which takes up to a millisecond.
+    /// The server signs once the client's first message has arrived, which takes up to a
+    /// millisecond.
     async fn agree(&self, stream: Stream) -> io::Result<TlsStream<Stream>> {
         let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
         in_turn(hello.into_stream(self.config.load_full())).await
     }
 
-    /// Whether a client's certificate bears one of the names that may come.
+    /// Whether a client's certificate has one of the accepted names.
     fn knows(&self, certificate: &CertificateDer<'_>) -> bool {
         let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else { return false };
         let names = self.files.client_names.iter();
@@ -146,13 +147,13 @@ impl Texts {
 fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     match all {
-        Ok(all) if all.is_empty() => Err(TlsError::wrong(path, "there is no certificate in it")),
+        Ok(all) if all.is_empty() => Err(TlsError::wrong(path, "the file contains no certificate")),
         Ok(all) => Ok(all),
         Err(error) => Err(TlsError::wrong(path, error)),
     }
 }
 
-/// Which file is wrong, and why.
+/// The file with the error, and the reason.
 #[derive(Debug)]
 pub struct TlsError {
     path: PathBuf,

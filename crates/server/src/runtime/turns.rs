@@ -1,8 +1,4 @@
 //! Turns for work that takes longer than a request usually does.
-//!
-//! Each thread does one bounded piece of such work, then answers all requests that are ready and looks
-//! for new input before the next piece. However many clients ask for long work, the others on their
-//! thread wait for one piece at most.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -13,28 +9,28 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::yield_now;
 
 thread_local! {
-    /// The one turn of the thread, in the order in which it was asked for.
+    /// The turn of this thread, granted in the order of requests.
     static TURN: Arc<Semaphore> = Arc::new(Semaphore::new(1));
 }
 
-/// The right to do one piece of long work on this thread.
+/// Permission to do one piece of long work on this thread.
 #[derive(Debug)]
 pub(crate) struct Turn(#[expect(dead_code, reason = "held")] Option<OwnedSemaphorePermit>);
 
 impl Turn {
     /// Waits for the next turn.
     pub(crate) async fn next() -> Self {
-        // It is never closed.
+        // The semaphore is never closed.
         Self(TURN.with(Arc::clone).acquire_owned().await.ok())
     }
 
-    /// Ends the turn, once all that is ready has run and new input was looked for.
+    /// Ends the turn, after all ready tasks have run and new input was read.
     pub(crate) async fn end(self) {
         yield_now().await;
     }
 }
 
-/// Polls a future for the first time in a turn. What it waits for after that is not waited for by others.
+/// Polls a future for the first time in a turn. Later polls need no turn.
 pub(crate) async fn in_turn<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let turn = Turn::next().await;
@@ -46,10 +42,10 @@ pub(crate) async fn in_turn<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// A request of so many bytes takes no longer than any.
+/// Requests up to this length count as short.
 pub(crate) const SHORT: usize = 4 << 10;
 
-/// Answers a request of so many bytes, in a turn if it is long.
+/// Answers a request of this length, in a turn if the request is long.
 pub(crate) async fn at_length<F: Future>(length: usize, answer: F) -> F::Output {
     if length <= SHORT { answer.await } else { in_turn(answer).await }
 }
@@ -61,7 +57,8 @@ mod tests {
 
     use super::*;
 
-    /// Ten tasks want long work, and one is ready for short work: it runs before the second long piece.
+    /// Ten tasks request long work, and one is ready for short work, which runs before the second
+    /// long piece.
     #[test]
     fn short_work_waits_for_one_piece_of_long_work() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -21,7 +21,7 @@ use crate::transport::gateway::{self, Pools, Upstreams};
 use crate::transport::http2::Budget;
 use crate::transport::{Protocol, Stream, Transport, grpc, http, resp};
 
-/// How often the runtime looks for what has been sent before connections are asked to end.
+/// Number of times the runtime reads pending input before connections are asked to end.
 const LAST_LOOKS: usize = 4;
 
 /// A connection on its way from the listener to the worker.
@@ -37,7 +37,7 @@ pub(crate) struct NewConnection {
 pub(crate) struct ConnectionSlot {
     pub(crate) _on_listener: OwnedSemaphorePermit,
     pub(crate) _in_process: OwnedSemaphorePermit,
-    /// Its place among the connections of its address.
+    /// The connection's place under the limits of its address.
     pub(crate) of_address: Option<Permit>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn work(
     upstreams: Option<Arc<Upstreams>>,
 ) {
     let service = service.for_thread();
-    // The worker's own, so that connections of other threads do not contend for it.
+    // Each worker has its own channel, so that connections of other threads do not contend for it.
     let (stop, stopped) = watch::channel(false);
     let mut connections = JoinSet::new();
     let pools = upstreams.map(|upstreams| Pools::new(upstreams, settings.threads.get()));
@@ -72,7 +72,7 @@ pub(crate) async fn work(
             Some(_) = connections.join_next() => {}
         }
     }
-    // New connections have not been read from yet: the runtime reads what has arrived.
+    // New connections have not been read yet: let the runtime read the bytes that have arrived.
     for _ in 0..LAST_LOOKS {
         tokio::task::yield_now().await;
     }
@@ -91,13 +91,14 @@ pub(crate) struct ConnContext {
     pub(crate) budget: Budget,
     /// Connections of the worker to the services behind the gateway.
     pub(crate) pools: Option<Pools>,
-    /// The address of the client, if it has one: by its PROXY protocol header, or the peer's.
+    /// The address of the client, if there is one: from the PROXY protocol header, or else the
+    /// peer's.
     pub(crate) client: Option<IpAddr>,
 }
 
 async fn receive(connection: NewConnection, mut context: ConnContext) {
     let NewConnection { socket, mut slot, listener } = connection;
-    // Fails if the client has closed the connection already.
+    // This fails if the client has closed the connection already.
     let Ok(mut stream) = socket.register() else { return };
     match identify(&mut stream, &mut slot, &listener).await {
         Ok(client) => context.client = client,
@@ -134,8 +135,8 @@ async fn receive(connection: NewConnection, mut context: ConnContext) {
     drop(slot);
 }
 
-/// The client's address, by its PROXY protocol header if one has to come. A connection with a header takes
-/// its place among those of its client, which is not known before.
+/// The client's address, from the PROXY protocol header if one is expected. A connection with a
+/// header is counted under its client's address here, because the address was unknown before.
 async fn identify(
     stream: &mut Stream,
     slot: &mut ConnectionSlot,

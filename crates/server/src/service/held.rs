@@ -1,4 +1,4 @@
-//! What a request holds after its decision: places in in-flight limits, and reservations.
+//! Places in in-flight limits and reservations, which a request holds after its decision.
 
 use tidegate::policy::{
     CheckError, Granted, Leases, Request, RequestOutcome, Reservations, Settled,
@@ -14,8 +14,8 @@ impl RateLimitService {
         &self.clock
     }
 
-    /// Decides by the policy, in-flight limits included, and charges. The caller of the listener has to
-    /// release the leases.
+    /// Decides a request by the policy, in-flight limits included, and charges it. The client has
+    /// to release the leases.
     pub(crate) async fn acquire(&self, request: &Request<'_>) -> Result<Granted, CheckError> {
         let before = self.started();
         let answer = self.limiter.acquire_leases(request).await;
@@ -23,7 +23,7 @@ impl RateLimitService {
         answer
     }
 
-    /// As [`check`](Self::check), for a caller who settles limits after the response.
+    /// Like [`check`](Self::check), for a client that settles limits after the response.
     pub(crate) async fn reserve(
         &self,
         request: &Request<'_>,
@@ -49,7 +49,8 @@ impl RateLimitService {
         self.limiter.release(leases).await
     }
 
-    /// Keeps the places of a request for another time to live; false if one of them is lost.
+    /// Renews the places of a request for another time to live; false if one of the leases has
+    /// expired.
     pub(crate) async fn renew(&self, leases: &Leases) -> Result<bool, StoreError> {
         self.limiter.renew(leases).await
     }

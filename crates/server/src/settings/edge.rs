@@ -1,4 +1,4 @@
-//! How the gateway faces its clients.
+//! Settings of the gateway for connections of clients.
 
 use std::fmt;
 
@@ -6,13 +6,13 @@ use tidegate::{InFlight, InvalidLimit, Limit, Rate};
 
 use super::Peers;
 
-/// Settings of the side of the gateway that faces clients.
+/// Settings of the gateway for connections of clients.
 #[derive(Clone, Debug, Default)]
 pub struct Edge {
     /// Limits of the connections of one address; none by default, because many clients may share one.
     pub per_address: AddressLimits,
-    /// Load balancers that send a PROXY protocol header before anything else. If there are any, so is every
-    /// peer on a Unix socket.
+    /// Load balancers that send a PROXY protocol header first. If the list is not empty, this
+    /// includes every peer on a Unix socket.
     pub proxies: Vec<Peers>,
     /// The format of the access log; none by default.
     pub access_log: Option<AccessFormat>,
@@ -35,7 +35,7 @@ pub struct AddressLimits {
 }
 
 impl AddressLimits {
-    /// At most so many open connections; 0 is no limit.
+    /// Sets the maximum number of open connections; 0 means no limit.
     pub fn connections(mut self, most: u64) -> Result<Self, InvalidLimit> {
         self.connections = match most {
             0 => None,
@@ -44,7 +44,8 @@ impl AddressLimits {
         Ok(self)
     }
 
-    /// At most so many new connections, with a burst; by default the number of the rate.
+    /// Sets the maximum rate of new connections, and a burst; the default burst is the count of the
+    /// rate.
     pub fn rate(mut self, rate: Rate, burst: Option<u64>) -> Result<Self, InvalidLimit> {
         let limit = Limit::token_bucket(rate);
         self.rate = Some(burst.map_or(limit, |burst| limit.burst(burst)).build()?);

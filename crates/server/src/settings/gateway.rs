@@ -1,4 +1,4 @@
-//! Where the gateway forwards requests.
+//! The upstreams of the gateway, and its domain and trusted peers.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,14 +11,14 @@ use super::{Edge, Route, Upstream};
 pub struct Gateway {
     /// The services that requests are forwarded to.
     pub upstreams: Vec<Upstream>,
-    /// Which requests go to which of them.
+    /// Rules that choose the upstream of a request.
     pub routes: Vec<Route>,
-    /// The domain of the policy; by default the only one with `requests`.
+    /// The domain of the policy; by default the only domain with `requests`.
     pub domain: Option<String>,
-    /// Proxies in front of the gateway, whose `X-Forwarded-*` and similar fields are kept. Those of all other
-    /// peers are dropped.
+    /// Proxies in front of the gateway, whose `X-Forwarded-*` and similar fields are kept. The
+    /// fields of all other peers are dropped.
     pub trusted: Vec<Peers>,
-    /// How it faces its clients.
+    /// Settings for connections of clients.
     pub edge: Edge,
 }
 
@@ -35,7 +35,7 @@ impl Gateway {
         }
     }
 
-    /// Whether fields that describe the client come from a proxy of the operator.
+    /// Whether the peer is a trusted proxy of the operator.
     pub(crate) fn is_trusted(&self, peer: Option<IpAddr>) -> bool {
         peer.is_some_and(|peer| self.trusted.iter().any(|peers| peers.contains(peer)))
     }
@@ -65,7 +65,7 @@ fn bits(address: IpAddr) -> (u128, u32) {
     }
 }
 
-/// An IPv4 address that a listener for IPv6 shows is an IPv4 address.
+/// An IPv4 address on an IPv6 listener is treated as an IPv4 address.
 fn bits_of_peer(peer: IpAddr) -> (u128, u32) {
     bits(peer.to_canonical())
 }
@@ -89,7 +89,7 @@ impl FromStr for Peers {
     }
 }
 
-/// A text that is no range of addresses.
+/// The error for a text that is not a range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidPeers;
 

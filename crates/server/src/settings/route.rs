@@ -1,4 +1,4 @@
-//! Which requests go to which upstream.
+//! Rules that choose the upstream of a request.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -13,9 +13,9 @@ use tidegate::policy::{RequestTarget, normal_host};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     host: HostPattern,
-    /// The first segments of a normalised path, without the slash behind them; empty for all paths.
+    /// The first segments of a normalised path, without a slash at the end; empty for all paths.
     path: String,
-    /// The upstream, by its place in [`Gateway::upstreams`](super::Gateway::upstreams).
+    /// Index of the upstream in [`Gateway::upstreams`](super::Gateway::upstreams).
     pub upstream: usize,
 }
 
@@ -28,7 +28,7 @@ enum HostPattern {
 }
 
 impl Route {
-    /// The route of all requests.
+    /// A route for all requests.
     pub const fn all(upstream: usize) -> Self {
         Self { host: HostPattern::Any, path: String::new(), upstream }
     }
@@ -39,17 +39,17 @@ impl Route {
         Ok(Self { host, path, upstream })
     }
 
-    /// Whether both are for the same requests.
+    /// Whether both routes match the same requests.
     pub fn is_same(&self, other: &Self) -> bool {
         self.host == other.host && self.path == other.path
     }
 
-    /// Whether the path decides.
+    /// Whether the route depends on the path.
     pub(crate) const fn needs_path(&self) -> bool {
         !self.path.is_empty()
     }
 
-    /// Whether a request with this normalised host and path takes the route.
+    /// Whether a request with this normalised host and path matches the route.
     pub(crate) fn matches(&self, host: &str, path: &str) -> bool {
         let is_host = match &self.host {
             HostPattern::Any => true,
@@ -60,7 +60,7 @@ impl Route {
         is_host && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// Orders routes: the first that matches a request is its route.
+    /// The order of routes: the first route that matches a request is used.
     pub(crate) fn order(&self) -> impl Ord {
         let host = match &self.host {
             HostPattern::Exact(_) => (0, 0),
@@ -115,7 +115,7 @@ impl fmt::Display for Route {
     }
 }
 
-/// A text that is no route.
+/// The error for a text that is not a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidRoute;
 

@@ -13,21 +13,22 @@ pub const MAX_ADDRESSES: usize = 64;
 pub struct Upstream {
     /// Its name in metrics and logs.
     pub name: String,
-    /// Where it is; at least one address, and at most [`MAX_ADDRESSES`].
+    /// The addresses of the service: at least one, at most [`MAX_ADDRESSES`].
     pub addresses: Vec<UpstreamAddress>,
     /// The protocol of all addresses.
     pub scheme: Scheme,
     /// Options of `https`.
     pub tls: UpstreamTls,
-    /// The most connections to each address, of all workers together; rounded up to a multiple of their number.
+    /// Maximum number of connections to each address, for all workers together; rounded up to a multiple of the
+    /// number of workers.
     pub max_connections: usize,
-    /// How long a connection may take.
+    /// Timeout for connecting.
     pub connect_timeout: Duration,
-    /// How long the head of a response may take.
+    /// Timeout for the head of a response.
     pub head_timeout: Duration,
-    /// How long a response may pause.
+    /// The longest pause within a response.
     pub idle_timeout: Duration,
-    /// How long an address that fails is not used.
+    /// How long an address is not used after failures.
     pub eject_for: Duration,
     /// The health check; none if `None`.
     pub health: Option<HealthCheck>,
@@ -42,7 +43,7 @@ pub struct UpstreamAddress {
     pub port: u16,
 }
 
-/// How an upstream is spoken to.
+/// The protocol of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// HTTP/1.1.
@@ -64,18 +65,18 @@ pub struct UpstreamTls {
     pub http2: bool,
 }
 
-/// Requests that tell whether an address can be used.
+/// Requests that show whether an address can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
     /// The path, which a healthy address answers with a status from 200 to 399.
     pub path: String,
     /// The time between two checks.
     pub interval: Duration,
-    /// How long the head of the response may take.
+    /// Timeout for the head of the response.
     pub timeout: Duration,
-    /// After so many failures in a row, an address is not used.
+    /// Number of failures in a row after which an address is not used.
     pub unhealthy_after: u32,
-    /// After so many successes in a row, it is used again.
+    /// Number of successes in a row after which an address is used again.
     pub healthy_after: u32,
 }
 
@@ -153,7 +154,7 @@ impl FromStr for UpstreamUrl {
         };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         let (host, port) = match authority.rsplit_once(':') {
-            // The colons of an address in brackets are its own.
+            // The colons within brackets are part of the address.
             Some((host, port)) if !port.ends_with(']') => {
                 (host, port.parse().map_err(|_| invalid())?)
             }
@@ -172,14 +173,14 @@ impl FromStr for UpstreamUrl {
     }
 }
 
-/// URLs that are no upstream.
+/// Why a text is not an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InvalidUpstream {
-    /// A text that is no URL of an upstream.
+    /// The text is not a URL of an upstream.
     Url(String),
     /// The addresses differ in scheme.
     Schemes,
-    /// No address, or more than [`MAX_ADDRESSES`].
+    /// There is no address, or there are more than [`MAX_ADDRESSES`].
     Addresses,
 }
 

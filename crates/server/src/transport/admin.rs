@@ -211,7 +211,7 @@ impl AdminContext {
             return refusal(StatusCode::BAD_REQUEST, &why);
         };
         match change::carry_out(&self.service, &self.client, head, &body.to_bytes()).await {
-            Ok(told) => document(&told),
+            Ok(outcome) => document(&outcome),
             Err(change::Refused::Wrong(why)) => refusal(StatusCode::BAD_REQUEST, &why),
             Err(change::Refused::Store(error)) => {
                 let mut reply = refusal(StatusCode::SERVICE_UNAVAILABLE, &error.to_string());
@@ -279,12 +279,12 @@ pub(crate) async fn try_change(
     }
     // Parses the body whether or not the call is refused.
     match change::carry_out(service, "fuzzer", head, body).await {
-        Ok(told) => assert!(told.is_object(), "{told}"),
+        Ok(outcome) => assert!(outcome.is_object(), "{outcome}"),
         Err(change::Refused::Wrong(why)) => assert!(!why.is_empty(), "a refusal says why"),
         Err(change::Refused::Store(error)) => panic!("memory refuses nothing: {error}"),
     }
-    let told = [status::policy, status::overrides, status::switches, status::local_overrides];
-    for told in told.map(|told| told(service)) {
-        assert!(told.is_object(), "{told}");
+    let documents = [status::policy, status::overrides, status::switches, status::local_overrides];
+    for document in documents.map(|document| document(service)) {
+        assert!(document.is_object(), "{document}");
     }
 }

@@ -184,6 +184,9 @@ fn grace(settings: &Settings) -> Duration {
     STOP_GRACE.min(settings.drain / 2)
 }
 
+/// The forwarder behind limits, and the class header if the policy has one.
+type LimitedForward = (RateLimit<Forward>, Option<ClassField>);
+
 impl GatewayConnection<'_> {
     /// Answers a request, and logs it if there is an access log.
     async fn log(
@@ -233,7 +236,7 @@ impl GatewayConnection<'_> {
 
     /// The forwarder behind the limits of the policy, and the class header of the policy; `None` if the policy
     /// has no limits.
-    fn limited(&self) -> Result<Option<(RateLimit<Forward>, Option<ClassField>)>, &'static str> {
+    fn limited(&self) -> Result<Option<LimitedForward>, &'static str> {
         let policy = self.service.policy();
         let Some(domain) = self.domain(&policy)? else { return Ok(None) };
         let class = policy.domains().find(|it| it.name() == domain).and_then(ClassField::of);

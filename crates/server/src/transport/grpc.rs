@@ -165,14 +165,14 @@ impl CallQueue {
     /// ended already.
     async fn until_end(
         &mut self,
-        mut patience: Duration,
+        mut idle_after: Duration,
         stopped: &mut watch::Receiver<bool>,
     ) -> Option<Duration> {
         let grpc = Arc::clone(&self.grpc);
         let settings = &grpc.settings;
         let mut pings = Pings::new(self.connection.ping_pong()?);
         let mut aged = pin!(sleep(jittered(settings.max_age)));
-        let mut idle = pin!(sleep(patience));
+        let mut idle = pin!(sleep(idle_after));
         let mut seen = 0;
         let mut silent = pin!(sleep(KEEP_ALIVE.0));
         loop {
@@ -191,8 +191,8 @@ impl CallQueue {
                     if asked == seen && Arc::strong_count(&grpc) == 2 {
                         return Some(IDLE_GRACE);
                     }
-                    (patience, seen) = (settings.idle_after, asked);
-                    idle.set(sleep(patience));
+                    (idle_after, seen) = (settings.idle_after, asked);
+                    idle.set(sleep(idle_after));
                 }
                 () = poll_fn(|context| pings.poll_pong(context)) => {
                     silent.set(sleep(KEEP_ALIVE.0));

@@ -220,8 +220,8 @@ impl HttpConnection {
 /// The answer to requests that are refused whatever their path.
 fn unreadable(head: &Parts) -> Option<Reply> {
     if length(head) > MAX_HEAD {
-        let told = format!("a head has at most {MAX_HEAD} bytes");
-        return Some(closing(refusal(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, &told)));
+        let message = format!("a head has at most {MAX_HEAD} bytes");
+        return Some(closing(refusal(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, &message)));
     }
     None
 }
@@ -249,8 +249,8 @@ fn other_method(method: &Method, allow: &'static str) -> Reply {
 /// Reads a whole body.
 async fn read_body(body: Incoming) -> Result<Bytes, Reply> {
     let too_large = || {
-        let told = format!("a body has at most {MAX_BODY} bytes");
-        closing(refusal(StatusCode::PAYLOAD_TOO_LARGE, &told))
+        let message = format!("a body has at most {MAX_BODY} bytes");
+        closing(refusal(StatusCode::PAYLOAD_TOO_LARGE, &message))
     };
     // The declared length is refused before the body arrives.
     if body.size_hint().lower() > MAX_BODY as u64 {

@@ -1,4 +1,4 @@
-//! What every listener of HTTP/2 needs against peers that flood: counted frames, a memory budget, PINGs.
+//! Protection of HTTP/2 listeners against peers that flood: counted frames, a memory budget, PINGs.
 
 mod budget;
 mod frames;

@@ -5,7 +5,8 @@ use tidegate_core::Span;
 use super::scenario::ServiceTimes;
 use crate::seed::Seed;
 
-/// Draws one after the other; each use has its own stream, so that contenders see the same requests.
+/// Random numbers in a fixed order. Each use has its own stream, so that all contenders get the
+/// same requests.
 #[derive(Debug)]
 pub(super) struct Draws {
     seed: Seed,

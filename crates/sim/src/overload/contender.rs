@@ -18,7 +18,7 @@ pub enum Contender {
     Vegas,
     /// `adaptive` of this library, with its shares and its queue.
     Adaptive,
-    /// The same with the utilisation shedder.
+    /// `adaptive` with the utilisation shedder.
     Shedder,
 }
 
@@ -56,7 +56,7 @@ impl FromStr for Contender {
     }
 }
 
-/// No limiter has this name.
+/// The error for an unknown name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownContender;
 

@@ -19,7 +19,7 @@ use super::scenario::{CLASSES, Scenario};
 pub(super) struct Limiter {
     control: Control,
     in_flight: u32,
-    /// Only the library's limiters know classes and have a queue.
+    /// Shares and queue of the library's limiters; the others have neither.
     shares: Option<Shares>,
     queues: [VecDeque<Waiter>; CLASSES.len()],
     timeout: QueueTimeout,
@@ -31,7 +31,7 @@ pub(super) struct Limiter {
 struct Utilisation {
     shedder: UtilisationShedder,
     read: Timestamp,
-    /// Numbers the requests, none of which has an identity.
+    /// Numbers requests for the shedder, because none has an identity.
     next: u64,
 }
 
@@ -55,10 +55,10 @@ struct Windowed {
     limit: u32,
 }
 
-/// What becomes of a request that arrives.
+/// The fate of a request on arrival.
 pub(super) enum Arrival {
     Admitted,
-    /// Waits; the request that had to make room, if any, is shed.
+    /// The request waits. If another request had to make room, it is shed.
     Queued(Option<usize>),
     Shed,
 }
@@ -142,7 +142,7 @@ impl Limiter {
         is_free
     }
 
-    /// Notes that a request has ended.
+    /// Records that a request has ended.
     pub(super) fn complete(&mut self, now: Timestamp, latency: Span) {
         let in_flight = self.in_flight;
         self.in_flight -= 1;
@@ -150,7 +150,7 @@ impl Limiter {
         self.control.sample(now, latency, in_flight, is_dropped);
     }
 
-    /// The next waiter to leave the queue: admitted, or shed because it waited for too long.
+    /// The next waiter to leave the queue: admitted, or shed after the queue timeout.
     pub(super) fn next_waiter(&mut self, now: Timestamp) -> Option<(usize, bool)> {
         let is_newest_first = self.timeout.is_overloaded(now);
         let class = self.queues.iter().position(|queue| !queue.is_empty());
@@ -170,7 +170,7 @@ impl Limiter {
         waiter.map(|waiter| (waiter.request, true))
     }
 
-    /// When the next waiter has waited for too long.
+    /// When the queue timeout of the next waiter ends.
     pub(super) fn next_expiry(&self) -> Option<Timestamp> {
         self.queues.iter().filter_map(|queue| queue.front()).map(|waiter| waiter.expires).min()
     }
@@ -179,7 +179,7 @@ impl Limiter {
         self.in_flight
     }
 
-    /// The limit without probes; `None` if there is none.
+    /// The limit, ignoring probes; `None` without a limit.
     pub(super) fn limit(&self) -> Option<u32> {
         match &self.control {
             Control::Unlimited => None,

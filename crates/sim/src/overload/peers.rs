@@ -1,4 +1,5 @@
-//! The arithmetic of other limiters, with their defaults. In floating point, as they have it.
+//! The arithmetic of other limiters, with their defaults. They use floating point, as the originals
+//! do.
 
 use tidegate_core::{Span, Timestamp};
 
@@ -61,7 +62,7 @@ impl Gradient2 {
         self.limit = (self.limit * 0.8 + limit * 0.2).clamp(20.0, 200.0);
     }
 
-    /// `ExpAvgMeasurement` over 600 values, the first ten of which are averaged plainly.
+    /// `ExpAvgMeasurement` over 600 values, the first ten of which have equal weights.
     fn average(&mut self, value: f64) {
         self.count += 1;
         if self.count <= 10 {

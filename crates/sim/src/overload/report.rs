@@ -1,4 +1,4 @@
-//! What came of a scenario, second by second.
+//! The results of a scenario, second by second.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use tidegate_core::Span;
 
 use super::scenario::CLASSES;
 
-/// One contender in one scenario.
+/// The result of one contender in one scenario.
 #[derive(Clone, Debug)]
 pub struct OverloadReport {
     /// Every second, in order.
@@ -15,24 +15,24 @@ pub struct OverloadReport {
     pub capacity: u64,
 }
 
-/// What happened in one second.
+/// The figures of one second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Second {
-    /// Users' requests by class; retries are not counted.
+    /// Requests of users by class, without retries.
     pub requests: [u64; CLASSES.len()],
     /// Requests answered within their deadline, by class.
     pub served: [u64; CLASSES.len()],
     /// Attempts that were shed, by class.
     pub shed: [u64; CLASSES.len()],
-    /// Attempts that were sent, retries among them.
+    /// Attempts that were sent, including retries.
     pub attempts: u64,
-    /// Requests in progress at its end.
+    /// Requests in progress at the end of the second.
     pub in_flight: u32,
-    /// The limit at its end, if there is one.
+    /// The limit at the end of the second, if there is one.
     pub limit: Option<u32>,
     /// The median time from arrival to response of the requests that were admitted.
     pub p50: Span,
-    /// The time that 99 % of these did not exceed.
+    /// The 99th percentile of these times.
     pub p99: Span,
 }
 

@@ -1,4 +1,4 @@
-//! Plays a scenario, event by event.
+//! Runs a scenario, event by event.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,7 +15,7 @@ use super::server::Server;
 /// The longest pause of a client before it tries again.
 const RETRY_PAUSE: Span = Span::from_millis(40);
 
-/// Plays `scenario` with one contender.
+/// Runs `scenario` with one contender.
 pub fn simulate(scenario: &Scenario, contender: Contender) -> OverloadReport {
     let mut run = Run::new(scenario, contender);
     let mut start = Timestamp::EPOCH;
@@ -38,7 +38,7 @@ struct Attempt {
     is_awaited: bool,
 }
 
-/// What is due at an instant, besides arrivals and what the server does.
+/// Events other than arrivals and completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     GivesUp(usize),
@@ -54,7 +54,7 @@ struct Run<'a> {
     next_arrival: Timestamp,
     timers: BinaryHeap<Reverse<(Timestamp, Timer)>>,
     attempts: Vec<Attempt>,
-    /// Numbers of attempts that have ended, to be used again.
+    /// Indexes of ended attempts, for reuse.
     free: Vec<usize>,
     arrivals: Draws,
     work: Draws,
@@ -99,7 +99,7 @@ impl<'a> Run<'a> {
         if per_second == 0 {
             return Span::MAX;
         }
-        // In nanoseconds, because a microsecond is much at a high load.
+        // In nanoseconds, because a microsecond is too coarse at a high load.
         let nanos = self.arrivals.exponential(Span::from_micros(1_000_000_000_000 / per_second));
         Span::from_micros(nanos.as_micros() / 1_000)
     }
@@ -183,7 +183,7 @@ impl<'a> Run<'a> {
         self.free.push(number);
     }
 
-    /// The client has no answer: it tries again or gives up.
+    /// The client got no answer: it retries or gives up.
     fn fail(&mut self, number: usize) {
         let Attempt { class, left, .. } = self.attempts[number];
         self.attempts[number].is_awaited = false;
@@ -197,7 +197,7 @@ impl<'a> Run<'a> {
         match self.timers.pop() {
             Some(Reverse((_, Timer::Retries { class, left }))) => self.send(class, left),
             Some(Reverse((at, Timer::GivesUp(number)))) => {
-                // The number may have been used again since.
+                // The index may have been reused since.
                 let attempt = self.attempts[number];
                 if attempt.is_awaited && attempt.sent + self.scenario.deadline <= at {
                     self.fail(number);
@@ -207,7 +207,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The server does not know who has given up: it finishes every request.
+    /// The server does not notice that clients give up, so it completes every request.
     fn complete(&mut self) {
         let Some(number) = self.server.end(self.now) else { return };
         let attempt = self.attempts[number];

@@ -1,4 +1,4 @@
-//! What happens to the server.
+//! The scenario of an overload: server, clients, and load over time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,22 +17,22 @@ pub struct Scenario {
     pub server: ServerKind,
     /// Mean work of a request, if nothing slows it down.
     pub service: Span,
-    /// How the work of single requests differs.
+    /// How the work of individual requests varies.
     pub times: ServiceTimes,
-    /// After this long a client gives up on an attempt.
+    /// Time after which a client gives up on an attempt.
     pub deadline: Span,
-    /// How often a client tries again, a few milliseconds after a failure.
+    /// Number of retries of a client, a few milliseconds after each failure.
     pub retries: u32,
-    /// Requests of each class, in per cent of all.
+    /// Percentage of requests in each class.
     pub mix: [u64; CLASSES.len()],
-    /// What happens, in order.
+    /// The phases, in order.
     pub phases: Vec<Phase>,
-    /// Where everything that is left to chance comes from.
+    /// The seed of all random numbers.
     pub seed: Seed,
 }
 
 impl Default for Scenario {
-    /// 16 workers that take 10 ms, at twice their capacity for a minute.
+    /// 16 workers with 10 ms of work per request, at twice their capacity for a minute.
     fn default() -> Self {
         Self {
             server: ServerKind::Pool,
@@ -48,7 +48,7 @@ impl Default for Scenario {
 }
 
 impl Scenario {
-    /// Requests per second that the server can serve, in thousandths, if nothing fails.
+    /// Requests per second that the healthy server can serve, in thousandths.
     pub(super) fn capacity(&self) -> u64 {
         1_000_000_000 * self.server.parallel() / self.service.as_micros().max(1)
     }
@@ -62,13 +62,13 @@ impl Scenario {
 /// A part of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phase {
-    /// Requests, in per cent of what the healthy server can serve.
+    /// Load in per cent of the healthy server's capacity.
     pub load: u64,
     /// Length.
     pub seconds: u64,
-    /// Work of a request, in per cent of that of the healthy server.
+    /// Work per request, in per cent of the healthy server's.
     pub slowness: u64,
-    /// Workers, cores or connections, in per cent of those of the healthy server.
+    /// Workers, cores or connections, in per cent of the healthy server's.
     pub workers: u64,
 }
 
@@ -79,18 +79,18 @@ impl Phase {
     }
 }
 
-/// How work of single requests is distributed around its mean.
+/// How the work of individual requests is distributed around its mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceTimes {
     /// All alike.
     Constant,
-    /// Many short, few long.
+    /// Exponential: many short requests, few long ones.
     Exponential,
     /// One in ten takes eleven times as long as the others.
     Bimodal,
 }
 
-/// How a server works on several requests.
+/// How a server works on concurrent requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerKind {
     /// 16 workers and a queue without bound.
@@ -122,7 +122,7 @@ impl ServerKind {
         match self {
             Self::Pool => 16,
             Self::Cpu => 2,
-            // A thrashing server does most with 16 requests, each at half speed.
+            // A thrashing server has its highest throughput with 16 requests, each at half speed.
             Self::Connections | Self::Thrashing => 8,
         }
     }
@@ -136,7 +136,7 @@ impl FromStr for ServerKind {
     }
 }
 
-/// No kind of server has this name.
+/// The error for an unknown name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownServer;
 

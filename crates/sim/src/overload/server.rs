@@ -1,4 +1,4 @@
-//! Servers: how requests in progress hold each other up.
+//! Simulated servers, in which concurrent requests slow each other down.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -14,11 +14,12 @@ pub(super) struct Server {
     /// Workers, cores or connections.
     parallel: u64,
     in_progress: u64,
-    /// Pool and connections: what waits, with its work.
+    /// Pool and connections: waiting requests, with their work.
     waiting: VecDeque<(usize, Span)>,
-    /// What is being worked on, by the instant it ends; for cores, by virtual time.
+    /// Requests in work, by the instant at which they end; for cores, by virtual time.
     working: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Cores: work that each request has got since the start, in 1/1024 µs, and up to when.
+    /// Cores: the work that each request has received since the start, in 1/1024 µs, and the time
+    /// of the last update.
     shared: u64,
     shared_until: Timestamp,
 }
@@ -39,7 +40,7 @@ impl Server {
         }
     }
 
-    /// Lets workers fail or return. What is being worked on goes on.
+    /// Lets workers fail or return. Requests in work continue.
     pub(super) fn set_parallel(&mut self, now: Timestamp, percent: u64) {
         self.share(now);
         self.parallel = (self.kind.parallel() * percent / 100).max(1);
@@ -54,7 +55,7 @@ impl Server {
                 self.start(now);
             }
             ServerKind::Cpu => {
-                // The request counts from now on.
+                // The request is counted as started from here on.
                 self.in_progress -= 1;
                 self.share(now);
                 self.in_progress += 1;
@@ -62,7 +63,7 @@ impl Server {
                 self.working.push(Reverse((end, request)));
             }
             ServerKind::Thrashing => {
-                // The capacity is that of half the speed with 16 requests.
+                // The capacity is reached with 16 requests at half speed.
                 let slowed = work.as_micros() * (256 + self.in_progress * self.in_progress) / 256;
                 let end = now + Span::from_micros(slowed);
                 self.working.push(Reverse((end.as_micros(), request)));

@@ -1,7 +1,8 @@
-//! Whether a world kept its promises, seen from outside.
+//! Checks from outside whether a world kept its promises.
 //!
-//! The judge knows the limit's numbers and the faults. It sees which requests arrive, how each is answered, and
-//! which commands the store carries out; it knows nothing of what stands between the two. One file per promise:
+//! The judge knows the limit's numbers and the faults. It sees which requests arrive, how each is
+//! answered, and which commands the store carries out; it knows nothing of the layers in between.
+//! One file per promise:
 //!
 //! | file | promise |
 //! |---|---|
@@ -41,14 +42,15 @@ use super::machine::server::Lost;
 use super::request::{Broken, Outcome, Request};
 use super::setup::{Revision, Stack, WorldSetup};
 
-/// Commands that a leased request may wait for, one after the other: it waits for units that another request asks
-/// for, and may have to ask after all. A key of several shards is asked twice.
+/// Maximum number of commands that a leased request waits for, one after the other: it waits for
+/// units that another request asks for, and may then have to send its own command. A key with
+/// several shards is asked twice.
 const MOST_CALLS: u64 = 3;
-/// So many microseconds after all nodes have new numbers, they have spent what they leased by the old ones, and no
-/// command with those is on its way.
+/// Time after which, once all nodes have new numbers, they have spent the units leased under the
+/// old numbers, and no command with old numbers is in transit. In microseconds.
 const SETTLES: u64 = 200_000;
 
-/// A request, and when it arrived.
+/// A request and its arrival.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     request: Request,
@@ -60,18 +62,18 @@ struct Asked {
 pub(crate) struct Judge {
     stack: Stack,
     mode: OnStoreFailure,
-    /// Debits are judged: the limit keeps its numbers, and keys are not divided.
+    /// Whether debits are judged: only if the limit keeps its numbers, and keys have no shards.
     judges_debits: bool,
-    /// What each revision of the policy promises.
+    /// The promise of each revision of the policy.
     promises: Vec<Promise>,
-    /// The newest revision, and the one that each node has.
+    /// The newest revision, and the revision of each node.
     revision: usize,
     revisions: Vec<usize>,
-    /// Until when requests may be decided by other numbers, in microseconds.
+    /// The time until which requests may be decided by old numbers, in microseconds.
     unsettled_until: u64,
-    /// When the bound begins to count requests of the newest revision, in microseconds.
+    /// The time from which the bound counts requests of the newest revision, in microseconds.
     bound_from: u64,
-    /// No fault delays commands or debits with old numbers.
+    /// True if no fault delays commands or debits with old numbers.
     settles_fast: bool,
     calm_from: u64,
     has_recovered: bool,
@@ -88,8 +90,8 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    /// The judge of a world whose limit gets these numbers, one after the other. `limit` is what the store decides
-    /// by at first.
+    /// The judge of a world whose limit gets these numbers one after the other. `limit` is the
+    /// store's first limit.
     pub(crate) fn new(setup: &WorldSetup, limit: Limit, revisions: &[Revision]) -> Self {
         let is_leased = setup.stack == Stack::Leased;
         let promises: Vec<Promise> = revisions.iter().map(|it| promise(setup, *it)).collect();
@@ -163,7 +165,7 @@ impl Judge {
         }
     }
 
-    /// The store's clock was set.
+    /// The store's clock is set.
     pub(crate) fn clock_set(&mut self, clock: Timestamp) {
         let (before, clock) = (self.present.clock, clock.as_micros());
         let step = clock.saturating_sub(before);
@@ -268,14 +270,15 @@ impl Judge {
         }
     }
 
-    /// A caller's units are returned, to the store or against pending debits.
+    /// A caller returns units, to the store or against pending debits.
     fn returned(&mut self, request: &Request, outcome: &Outcome, op: Op) {
         if let (Op::Return(units), Ok(DecisionSource::Fallback(_))) = (op, &outcome.source) {
             self.debits.returned((request.node, request.key), units, self.present.time);
         }
     }
 
-    /// Charges of a request were denied on the store's word: of all or nothing one at least had no room.
+    /// The store has denied charges of a request: at least one of them, if they are all or nothing,
+    /// had no room.
     fn denied(&mut self, number: usize, outcome: &Outcome) {
         let Asked { request, at } = self.requests[number];
         if !self.is_settled(at.now) || request.pre_limited().is_some() {
@@ -300,7 +303,7 @@ impl Judge {
         self.note(what);
     }
 
-    /// A request is gone, with its node or its caller; false if it was answered before.
+    /// A request is dropped with its node or by its caller; false if it was answered before.
     pub(crate) fn dropped(&mut self, number: usize) -> bool {
         self.answers.dropped(number)
     }
@@ -346,7 +349,7 @@ impl Judge {
         }
     }
 
-    /// A node hears what the store answered to a command.
+    /// A node receives the store's answer to a command.
     pub(crate) fn heard(&mut self, call: &Call, answer: &Answer) {
         for (charge, place) in
             call.charges.iter().filter_map(|it| Some((it, (call.node, it.number()?))))
@@ -371,7 +374,7 @@ impl Judge {
         self.bound.leaves(key, place);
     }
 
-    /// A server took over that does not know of these writes.
+    /// A server takes over without these writes.
     pub(crate) fn failed_over(&mut self, lost: &[Lost]) {
         for it in lost {
             if let Some(key) = it.number() {
@@ -381,7 +384,7 @@ impl Judge {
         self.denials.all_disturbed(self.present.now);
     }
 
-    /// The limit has new numbers, which nodes learn of one after the other.
+    /// The limit gets new numbers, which nodes learn one after the other.
     pub(crate) fn published(&mut self, revision: usize) {
         let is_smaller = self.promises[revision].is_within(&self.promises[self.revision]);
         let is_judged = self.settles_fast && is_smaller && self.is_settled(self.present.now);
@@ -408,7 +411,7 @@ impl Judge {
         self.promises[self.revision].share(self.revisions.len() as u64)
     }
 
-    /// A node crashed or stopped, and has forgotten everything.
+    /// A node crashes or stops, and loses all its state.
     pub(crate) fn restarted(&mut self, node: usize) {
         self.shares.restart(node, self.share());
         self.grants.restart(node);
@@ -423,13 +426,13 @@ impl Judge {
     }
 }
 
-/// What a limit with these numbers promises.
+/// The promise of a limit with these numbers.
 fn promise(setup: &WorldSetup, Revision { count, burst }: Revision) -> Promise {
     if setup.in_flight {
         return Promise::places(burst, setup.ttl());
     }
     let promise = Promise::new(setup.algorithm, count, setup.rate.per.as_micros(), burst);
-    // Each shard of a sliding window rounds the part that counts of the period before.
+    // Each shard of a sliding window rounds the counted part of the previous period.
     let slack = if promise.kind == Kind::SlidingWindow { u64::from(setup.shards) - 1 } else { 0 };
     Promise { units: promise.units + slack, ..promise }
 }

@@ -13,9 +13,9 @@ use super::setup::WorldSetup;
 pub struct WorldReport {
     /// Requests that arrived.
     pub requests: u64,
-    /// Of these, requests for two keys.
+    /// Requests for two keys.
     pub pairs: u64,
-    /// Units that they asked for.
+    /// Units requested.
     pub offered: u64,
     /// Units admitted.
     pub admitted: u64,
@@ -23,7 +23,7 @@ pub struct WorldReport {
     pub denied: u64,
     /// Requests that got an error.
     pub failed: u64,
-    /// Requests answered without the store, as `on_store_failure` says.
+    /// Requests answered without the store, by `on_store_failure`.
     pub fallback: u64,
     /// Requests lost with their node, or abandoned by their callers.
     pub dropped: u64,
@@ -98,7 +98,7 @@ pub(crate) fn envelope(setup: &WorldSetup) -> u64 {
     u64::try_from(each * setup.keys as u128).unwrap_or(u64::MAX)
 }
 
-/// A hash of everything that happened, in order.
+/// A hash of all events, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Trace(u64);
 

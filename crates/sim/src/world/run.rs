@@ -27,16 +27,17 @@ use super::setup::{InvalidWorld, Revision, Stack, WorldSetup, stream};
 
 /// How long a node that shuts down waits for its open requests, in microseconds.
 const DRAINS: u64 = 8 * DEADLINE;
-/// How many parts per million a clock runs fast or slow at most; no two clocks differ by more than nodes allow for.
+/// Maximum drift of a clock in parts per million. No two clocks differ by more than nodes allow
+/// for.
 const MAX_DRIFT: u64 = DRIFT_PPM / 2;
-/// How long it takes until all nodes have a new policy, in microseconds.
+/// Time until all nodes have a new policy, in microseconds.
 const LEARNS_WITHIN: u64 = 500_000;
-/// How long a place in flight is held at most, in microseconds.
+/// The longest time for which a place is held, in microseconds.
 const LONGEST_STAY: u64 = 200_000;
-/// How many admitted requests of a node may be refunded later.
+/// Maximum number of admitted requests of a node that may be refunded later.
 const MOST_SERVED: usize = 16;
 
-/// Runs a world with the stack that its setup names.
+/// Runs a world with the stack of its setup.
 pub fn simulate_as_set_up(setup: &WorldSetup) -> Result<WorldReport, InvalidWorld> {
     match setup.stack {
         Stack::Bare => simulate(setup, |parts| Ok(parts.store)),
@@ -87,7 +88,7 @@ struct Held {
 struct World<'a, S, F> {
     setup: &'a WorldSetup,
     limits: Vec<Limit>,
-    /// Which of them can be leased.
+    /// Whether the limit of each revision can be leased.
     is_leased: Vec<bool>,
     /// The newest revision of the policy.
     published: usize,
@@ -173,11 +174,11 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
         self.is_out_of_memory |= node.start((number, now), &self.ground, &self.stack).is_err();
     }
 
-    /// Handles the next event, and everything that follows from it at once; false at the end.
+    /// Handles the next event and its immediate effects; false at the end.
     fn step(&mut self) -> bool {
         let (now, event) = {
             let mut network = lock(&self.ground.network);
-            // Timers alone would go on forever.
+            // Timers alone would continue forever.
             let Some(event) = network.next().filter(|_| network.now <= self.setup.end() + DEADLINE)
             else {
                 return false;
@@ -342,7 +343,7 @@ impl<'a, S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'a, S, F> {
         }
         let reply = reply.unwrap_or(Err(StoreError::Timeout));
         let answer = reply.as_ref().ok().cloned();
-        if let (true, Some(answer)) = (network.tell(number, reply), answer)
+        if let (true, Some(answer)) = (network.deliver(number, reply), answer)
             && let Some(call) = network.call(number)
         {
             self.judge.heard(call, &answer);

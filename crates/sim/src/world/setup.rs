@@ -38,7 +38,7 @@ impl Stack {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Bare, Self::Exact, Self::Leased];
 
-    /// As commands spell it: the tier, or `bare`.
+    /// The name in commands: the tier, or `bare`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Bare => "bare",
@@ -62,7 +62,7 @@ impl FromStr for Stack {
     }
 }
 
-/// The text names no stack.
+/// The error for an unknown stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownStack;
 
@@ -105,15 +105,15 @@ pub struct WorldSetup {
     pub faults: Vec<Fault>,
     /// The layers of each node.
     pub stack: Stack,
-    /// What nodes answer while the store is unavailable.
+    /// The fallback of the nodes while the store is unavailable.
     pub on_store_failure: OnStoreFailure,
-    /// Requests in a thousand that return what an earlier one took.
+    /// Requests in a thousand that return the units of an earlier request.
     pub refunds: u64,
-    /// Requests in a thousand that ask for two keys: all or nothing, or each alone.
+    /// Requests in a thousand for two keys: all or nothing, or each separately.
     pub pairs: u64,
-    /// Limits concurrent requests to `burst` places, instead of a rate.
+    /// Whether the limit is an in-flight limit of `burst` places instead of a rate.
     pub in_flight: bool,
-    /// Parts that each key is divided into.
+    /// Number of shards of each key.
     pub shards: u16,
     /// A bucket on each node in front of the limit (`local:` in a policy): units per second, and burst.
     pub pre_limit: Option<(u64, u64)>,
@@ -239,7 +239,7 @@ impl WorldSetup {
         limit.map_err(InvalidWorld::Refused)
     }
 
-    /// The limit of every revision of the policy, as nodes decide by it, with its numbers.
+    /// The limit of every revision of the policy on the nodes, with its numbers.
     pub(crate) fn limits(&self, plan: &[Incident]) -> Result<Vec<(Limit, Revision)>, InvalidWorld> {
         let first = Revision { count: self.rate.count, burst: self.burst };
         let pushes = plan.iter().filter(|incident| incident.fault == Fault::PolicyPush);
@@ -274,8 +274,8 @@ impl WorldSetup {
         Self::TTL.as_micros()
     }
 
-    /// By how much a leased bucket is smaller at the store than its limit: what the rate refills in a lease time,
-    /// if the burst is at least four times that.
+    /// The part of a leased bucket's burst that is held back at the store: the refill of a lease
+    /// time, if the burst is at least four times that.
     pub(crate) fn held_back(&self, revision: &Revision) -> u64 {
         let is_bucket = matches!(self.algorithm, AlgorithmName::TokenBucket | AlgorithmName::Gcra);
         if self.stack != Stack::Leased || !is_bucket || self.in_flight {
@@ -299,7 +299,7 @@ impl WorldSetup {
         u64::try_from(given).unwrap_or(u64::MAX).max(1)
     }
 
-    /// When all nodes have recovered, in microseconds.
+    /// The time at which all nodes have recovered, in microseconds.
     pub(crate) const fn calm_from(&self) -> u64 {
         self.faults_end() + Self::RECOVERY
     }

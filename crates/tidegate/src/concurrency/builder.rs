@@ -98,16 +98,17 @@ impl ConcurrencyBuilder {
         self
     }
 
-    /// How many requests may wait for a permit, in per cent of the limit, and how long at most;
-    /// 100 % and 100 ms unless set. While the queue has not been empty for 100 ms, a tenth of that
-    /// time. 0 % sheds instead of waiting.
+    /// How many requests may wait for a permit, in per cent of the limit, and the longest wait; 100
+    /// % and 100 ms unless set. While the queue has not been empty for 100 ms, the longest wait is
+    /// a tenth of that. With 0 %, no request waits.
     pub fn queue(mut self, percent: u32, timeout: Duration) -> Self {
         self.queue = QueueSize { percent, timeout: timeout.into() };
         self
     }
 
-    /// Counts a request that took longer than this until its head was ready as
-    /// [dropped](super::Outcome::Dropped), whatever its outcome. No request is too slow unless set.
+    /// Counts a request whose response head took longer than `latency` as
+    /// [dropped](super::Outcome::Dropped), whatever its outcome. Unless set, no request is too
+    /// slow.
     pub fn slow_after(mut self, latency: Duration) -> Self {
         self.slow_after = latency.into();
         self
@@ -122,8 +123,8 @@ impl ConcurrencyBuilder {
         self
     }
 
-    /// Admits every request and counts those that would have been shed. The limit moves, but it
-    /// cannot measure its baseline under sustained overload: the load does not fall.
+    /// Admits every request and counts the requests that would have been shed. The limit moves, but
+    /// cannot measure its baseline under sustained overload, because the load does not fall.
     pub fn shadow(mut self) -> Self {
         self.is_shadow = true;
         self
@@ -136,7 +137,7 @@ impl ConcurrencyBuilder {
         self
     }
 
-    /// The seed that spreads the probes of several nodes; random unless set.
+    /// The seed that makes several nodes probe at different times; random unless set.
     #[doc(hidden)]
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -148,12 +149,12 @@ impl ConcurrencyBuilder {
         self.counting(Arc::new(AtomicU32::new(0)))
     }
 
-    /// Builds a limiter that replaces `before`: the requests in progress there count here, and the permits
-    /// that they give back serve waiters here.
+    /// Builds a limiter that replaces `before`: requests in progress there count here, and the
+    /// permits that they release go to waiters here.
     #[doc(hidden)]
     pub fn build_after(self, before: &ConcurrencyLimiter) -> ConcurrencyLimiter {
         let limiter = self.counting(Arc::clone(&before.shared.in_flight));
-        // A limiter is replaced once.
+        // A limiter is replaced at most once.
         let _ = before.shared.successor.set(Arc::downgrade(&limiter.shared));
         limiter
     }

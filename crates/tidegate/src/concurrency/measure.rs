@@ -18,10 +18,11 @@ pub(super) struct Measure {
     dropped: AtomicU32,
     /// Requests that had to wait for a permit.
     queued: AtomicU32,
-    /// Most requests in progress, as seen when they end: a peak is followed by a release.
+    /// The most requests in progress, noted when requests end: every peak is followed by a release.
     peak: AtomicU32,
-    /// When the window was opened, and microseconds after which it may be complete. Kept apart, so
-    /// that a clock that was set back leads to a look at the window instead of a long silence.
+    /// When the window was opened, and microseconds after which it may be complete. Kept as two
+    /// values, so that after a clock was set back the window is checked at once, and not after a
+    /// long time.
     opened: AtomicU64,
     due_after: AtomicU64,
     counts_after: AtomicU64,
@@ -62,7 +63,7 @@ impl Measure {
         }
     }
 
-    /// Notes that a request has to wait: the limit holds it back as surely as if it were shed.
+    /// Counts a request that has to wait: the limit has refused it, as if it were shed.
     #[cfg(feature = "tokio")]
     pub(super) fn queued(&self) {
         self.queued.fetch_add(1, Ordering::Relaxed);
@@ -75,8 +76,8 @@ impl Measure {
         if age >= self.counts_after.load(Ordering::Relaxed) {
             match outcome {
                 Outcome::Success => {
-                    // Not one atomic step: two threads may count one sample together, which costs
-                    // less than the exclusive access that an exact count would need.
+                    // Not one atomic step: two threads may count one sample together, which is
+                    // cheaper than the exclusive access that an exact count would need.
                     let bucket = &self.buckets[Histogram::bucket(latency)];
                     let count = bucket.load(Ordering::Relaxed).saturating_add(1);
                     bucket.store(count, Ordering::Relaxed);
@@ -127,7 +128,7 @@ impl Measure {
         control.sheds = sheds;
         let mut step = control.estimator.window(now, &stats);
         while is_shadow && step.probe.is_some() {
-            // No request is held back, so a probe would measure the load: keep the baseline.
+            // No request is refused, so a probe would measure the load. Keep the baseline.
             let median = control.estimator.baseline().unwrap_or_default();
             let known = WindowStats { median, samples: Window::SAMPLES, ..stats };
             step = control.estimator.window(now, &known);
@@ -162,7 +163,7 @@ impl Measure {
         self.retry_spread.load(Ordering::Relaxed)
     }
 
-    /// The limit without probes, and the baseline.
+    /// The limit, ignoring probes, and the baseline.
     pub(super) fn estimate(&self) -> (u32, Option<Span>) {
         let control = lock(&self.control);
         (control.estimator.limit(), control.estimator.baseline())

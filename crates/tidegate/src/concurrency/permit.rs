@@ -1,10 +1,10 @@
-//! The right to be in progress.
+//! Permits: a request that holds one is in progress.
 
 use tidegate_core::{Span, Timestamp};
 
 use super::ConcurrencyLimiter;
 
-/// What came of a request, as far as the limit is concerned.
+/// The outcome of a request, as far as it matters to the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Served: its latency counts.
@@ -15,13 +15,13 @@ pub enum Outcome {
     Dropped,
 }
 
-/// One request's right to be in progress. Dropping it gives the right back and counts as
+/// The permit of one request in progress. Dropping it releases the permit and counts as
 /// [`Outcome::Ignored`].
 #[derive(Debug)]
 #[must_use = "dropping a permit ends the request"]
 pub struct Permit {
     limiter: ConcurrencyLimiter,
-    /// The time spent waiting for the permit is not part of the request's latency.
+    /// When the request started. The wait for the permit is not part of its latency.
     started: Timestamp,
     /// The latency, once it is known.
     latency: Option<Span>,
@@ -33,16 +33,16 @@ impl Permit {
         Self { limiter, started, latency: None, is_sampled: false }
     }
 
-    /// Ends the latency of the request, whose outcome is reported later: for a gRPC response, whose status
-    /// follows its body.
+    /// Ends the measured latency; the outcome is reported later. For gRPC responses, whose status
+    /// follows the body.
     #[doc(hidden)]
     pub fn stop_clock(&mut self) {
         let now = self.limiter.shared.clock.now();
         self.latency.get_or_insert(now.since(self.started));
     }
 
-    /// Reports the outcome and keeps the permit: for a response whose head is ready, so that a slow
-    /// reader of its body does not count as a slow server. Later reports are ignored.
+    /// Reports the outcome and keeps the permit. For a response whose head is ready: a slow reader
+    /// of the body then does not count as a slow server. Later reports are ignored.
     #[inline]
     #[doc(hidden)]
     pub fn report(&mut self, outcome: Outcome) {

@@ -1,7 +1,7 @@
 //! The queue of a concurrency limiter: short, by class, and bounded by deadlines.
 //!
-//! A waiter publishes itself before it looks for a free permit once more, and a release gives its
-//! permit back before it looks for waiters: whichever comes second sees the other.
+//! A waiter joins the queue before it tries once more to take a permit, and a release frees its
+//! permit before it looks for waiters. Of the two, the later one therefore sees the earlier one.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -22,9 +22,9 @@ use crate::sync::{AtomicU32, Mutex, Ordering, lock};
 #[derive(Debug)]
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
-    /// The most important rank that waits; [`EMPTY`] if none does.
+    /// Rank of the most important waiting class; [`EMPTY`] if no request waits.
     first_rank: AtomicU32,
-    /// The most important rank that finds the queue full; [`EMPTY`] if none does.
+    /// Rank of the most important class that finds the queue full; [`EMPTY`] if the queue has room.
     full_from: AtomicU32,
     percent: u32,
 }
@@ -43,14 +43,14 @@ struct Waiting {
 struct Waiter {
     id: u64,
     expires: Timestamp,
-    /// Why it is shed if it is not admitted until then.
+    /// The reason for shedding the request at its expiry.
     late: ShedReason,
     answer: oneshot::Sender<Answer>,
 }
 
 type Answer = Result<Permit, Shed>;
 
-/// What a request that waits is told.
+/// The result of joining the queue.
 struct Joined {
     id: u64,
     expires: Timestamp,
@@ -74,7 +74,7 @@ impl Queue {
         }
     }
 
-    /// Tells requests that do not wait which classes do.
+    /// Publishes which classes wait, for requests that do not wait.
     fn publish(&self, waiting: &mut Waiting, size: usize) {
         if waiting.count == 0 {
             waiting.timeout.emptied();
@@ -82,7 +82,7 @@ impl Queue {
         let first = waiting.classes.iter().position(|class| !class.is_empty());
         let first = first.and_then(|rank| u32::try_from(rank).ok()).unwrap_or(EMPTY);
         self.first_rank.store(first, Ordering::SeqCst);
-        // A request takes the place of a less important one.
+        // A more important request takes the place of a less important one.
         let last = waiting.classes.iter().rposition(|class| !class.is_empty());
         let last = last.filter(|_| waiting.count >= size);
         let full_from = last.and_then(|rank| u32::try_from(rank).ok()).unwrap_or(EMPTY);
@@ -139,13 +139,13 @@ impl Waiting {
 }
 
 /// A place in the queue. Dropping it leaves the queue.
-struct Place<'a> {
+struct QueuePosition<'a> {
     shared: &'a Arc<Shared>,
     class: Class,
     id: u64,
 }
 
-impl Place<'_> {
+impl QueuePosition<'_> {
     /// Leaves the queue; false if the waiter was answered already.
     fn leave(&self) -> bool {
         let queue = &self.shared.queue;
@@ -158,7 +158,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePosition<'_> {
     fn drop(&mut self) {
         self.leave();
     }
@@ -183,7 +183,7 @@ impl ConcurrencyLimiter {
         self.acquire_before(class, Timestamp::MAX).await
     }
 
-    /// As [`ConcurrencyLimiter::acquire`], for a request that is of no use after `deadline`.
+    /// Like [`ConcurrencyLimiter::acquire`], but sheds the request at `deadline`.
     ///
     /// # Errors
     /// As there, and at the deadline.
@@ -195,7 +195,7 @@ impl ConcurrencyLimiter {
         let (shared, class) = (&self.shared, self.shared.shares.known(class));
         let now = shared.clock.now();
         let Joined { id, expires, mut answer, .. } = self.join(class, now, deadline)?;
-        let place = Place { shared, class, id };
+        let place = QueuePosition { shared, class, id };
         shared.admit_waiting(|| now);
         let mut time = pin!(shared.clock.sleep_until(expires));
         let mut answer = pin!(&mut answer);
@@ -210,14 +210,14 @@ impl ConcurrencyLimiter {
             None if place.leave() => {
                 return Err(shared.shed(class, expiry(expires, deadline)));
             }
-            // Answered in this moment.
+            // The waiter was answered at this moment.
             None => answer.await,
         };
         // The sender answers before it is dropped.
         answered.unwrap_or_else(|_| Err(shared.shed(class, ShedReason::QueueTimeout)))
     }
 
-    /// As [`ConcurrencyLimiter::acquire`], for a request that is of no use after this time.
+    /// Like [`ConcurrencyLimiter::acquire`], but sheds the request after `time`.
     ///
     /// # Errors
     /// As [`ConcurrencyLimiter::acquire_before`].
@@ -242,7 +242,7 @@ impl ConcurrencyLimiter {
     }
 }
 
-/// Why a waiter that was not admitted until `expires` is shed.
+/// The reason for shedding a waiter that was not admitted before `expires`.
 fn expiry(expires: Timestamp, deadline: Timestamp) -> ShedReason {
     if expires >= deadline { ShedReason::Deadline } else { ShedReason::QueueTimeout }
 }
@@ -264,7 +264,8 @@ impl Shared {
 
     #[cold]
     fn admit_all(self: &Arc<Self>, now: Timestamp) {
-        // A waiter is answered without the lock: if it is gone, its permit comes back through here.
+        // A waiter is answered after the lock is released. If the waiter is gone, its permit comes
+        // back through this loop.
         while let Some((class, waiter)) = self.admit_one(now) {
             let limiter = ConcurrencyLimiter { shared: Arc::clone(self) };
             let answer = match class {
@@ -275,7 +276,7 @@ impl Shared {
         }
     }
 
-    /// The next waiter to answer: with a permit, or, if it waited for too long, its class.
+    /// The next waiter to answer: with a permit, or with its class if it has waited for too long.
     fn admit_one(&self, now: Timestamp) -> Option<(Option<Class>, Waiter)> {
         let queue = &self.queue;
         let mut waiting = lock(&queue.waiting);
@@ -301,7 +302,8 @@ impl Shared {
         usize::try_from(limit * u64::from(self.queue.percent) / 100).unwrap_or(usize::MAX)
     }
 
-    /// Why a request of `class` would be shed although it may wait; `None` if it might not be.
+    /// The reason for shedding a request of `class` early; `None` if the request might be admitted
+    /// or wait.
     pub(super) fn early_reason(&self, class: Class) -> Option<ShedReason> {
         if self.queue.percent == 0 {
             return self.is_full(class).then_some(ShedReason::Limit);

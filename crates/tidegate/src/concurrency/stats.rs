@@ -1,106 +1,21 @@
-//! Shed requests, and the figures of a concurrency limiter.
+//! The figures of a concurrency limiter.
 
-use std::fmt;
 use std::time::Duration;
 
-use tidegate_core::shed::{Class, retry_after};
+use tidegate_core::shed::Class;
 
 use super::Shared;
+use super::shed::ShedReason;
 use crate::sync::{AtomicU64, Ordering};
-
-/// A request that was refused to protect the server. Answer it with 503, not with 429.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shed {
-    class: Class,
-    reason: ShedReason,
-    /// The number of the request among those shed, and the seconds to spread them over.
-    ticket: u64,
-    spread: u32,
-}
-
-impl Shed {
-    #[inline]
-    pub(super) fn new(class: Class, reason: ShedReason, ticket: u64, spread: u32) -> Self {
-        Self { class, reason, ticket, spread }
-    }
-
-    /// How important the request was.
-    #[doc(hidden)]
-    pub const fn class(&self) -> Class {
-        self.class
-    }
-
-    /// Why the request was shed.
-    pub const fn reason(&self) -> ShedReason {
-        self.reason
-    }
-
-    /// When the client may come back, in whole seconds. The larger the part of the requests that is
-    /// shed, the wider these times are spread.
-    pub fn retry_after(&self) -> Duration {
-        retry_after(self.ticket, self.spread).into()
-    }
-}
-
-impl fmt::Display for Shed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "request of class {} shed: {}", self.class.rank(), self.reason.name())
-    }
-}
-
-impl std::error::Error for Shed {}
-
-/// Why a request was shed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShedReason {
-    /// The share of its class is full, and the request does not wait.
-    Limit,
-    /// The queue is full.
-    QueueFull,
-    /// A more important request took its place in the queue.
-    Displaced,
-    /// It waited for too long.
-    QueueTimeout,
-    /// Its deadline came while it waited.
-    Deadline,
-    /// The workers are busy, and its class is one of the least important.
-    Busy,
-}
-
-impl ShedReason {
-    /// All reasons, for metrics.
-    #[doc(hidden)]
-    pub const ALL: [Self; 6] = [
-        Self::Limit,
-        Self::QueueFull,
-        Self::Displaced,
-        Self::QueueTimeout,
-        Self::Deadline,
-        Self::Busy,
-    ];
-
-    /// The reason as a metric's label.
-    #[doc(hidden)]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Limit => "limit",
-            Self::QueueFull => "queue_full",
-            Self::Displaced => "displaced",
-            Self::QueueTimeout => "queue_timeout",
-            Self::Deadline => "deadline",
-            Self::Busy => "busy",
-        }
-    }
-}
 
 /// The state of a concurrency limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConcurrencyStats {
-    /// The limit; during a probe, that before it.
+    /// The limit; during a probe, the limit before it.
     pub limit: u32,
     /// Requests that hold a permit.
     pub in_flight: u32,
-    /// Requests that wait for one.
+    /// Requests that wait for a permit.
     pub queued: usize,
     /// The latency without queueing, if it is known.
     pub baseline: Option<Duration>,
@@ -114,6 +29,7 @@ impl ConcurrencyStats {
     }
 
     /// Requests of a class that were shed for a reason, or would have been in shadow mode.
+    #[doc(hidden)]
     pub const fn sheds(&self, class: Class, reason: ShedReason) -> u64 {
         self.sheds[class.rank()][reason as usize]
     }
@@ -131,7 +47,7 @@ impl ShedCounts {
         Self { counts: std::array::from_fn(reasons) }
     }
 
-    /// Counts one, and returns how many there were before.
+    /// Adds one, and returns the previous count.
     #[inline]
     pub(super) fn add(&self, class: Class, reason: ShedReason) -> u64 {
         self.counts[class.rank()][reason as usize].fetch_add(1, Ordering::Relaxed)

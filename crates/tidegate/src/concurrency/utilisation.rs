@@ -1,7 +1,7 @@
 //! Measures how busy the workers are, for the utilisation shedder.
 //!
-//! A task looks every 10 ms, and counts how late it comes: a runtime whose workers are busy runs its timers
-//! late. Without a runtime, requests look instead.
+//! A task reads the utilisation every 10 ms, including its own lateness: a runtime with busy
+//! workers runs its timers late. Without a runtime, requests read the utilisation instead.
 
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const INTERVAL: Span = Span::from_millis(10);
 #[cfg(feature = "tokio")]
 const LAG_TARGET: Span = Span::from_millis(20);
 
-/// An hour, after which other users are selected.
+/// The time after which other users are selected.
 const HOUR: Span = Span::from_secs(3_600);
 
 /// A hash of a user's identity, the same on every node.
@@ -35,11 +35,11 @@ pub fn identity(user: &[u8]) -> u64 {
 #[derive(Debug)]
 pub(super) struct Utilisation {
     shedder: Mutex<UtilisationShedder>,
-    /// Whether any class is shed, so that requests usually look no further.
+    /// Whether any class is shed. Usually a request reads only this.
     is_active: AtomicBool,
     /// The last reading, in microseconds.
     read_at: AtomicU64,
-    /// Whether a task looks.
+    /// Whether a task reads the utilisation.
     is_watched: AtomicBool,
     /// Numbers requests without identity.
     next: AtomicU64,
@@ -88,7 +88,7 @@ impl Shared {
         u64::from(self.in_flight.load(Ordering::Relaxed)) * 1_000 / u64::from(limit)
     }
 
-    /// Sees to it that utilisation is read.
+    /// Reads the utilisation if it is due, or starts the task that does.
     #[inline]
     pub(super) fn observe(self: &Arc<Self>, utilisation: &Utilisation) {
         if !utilisation.is_watched.load(Ordering::Relaxed) {
@@ -116,7 +116,8 @@ impl Shared {
 /// Reads the utilisation until the limiter is gone.
 #[cfg(feature = "tokio")]
 async fn watch(shared: Weak<Shared>) {
-    /// Marks the limiter as unwatched when the runtime ends, so that another one takes over.
+    /// Marks the limiter as unwatched when the runtime ends, so that a task of another runtime
+    /// takes over.
     struct Watching(Weak<Shared>);
 
     impl Drop for Watching {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 /// A value that a limiter keeps state under.
 ///
-/// Text is used as it is, numbers and addresses as they are written, and tuples so that two different
-/// tuples never share a key.
+/// Text is used unchanged, and numbers and addresses in their usual notation. Two different tuples
+/// never have the same key.
 ///
 /// ```
 /// use std::net::IpAddr;

@@ -1,4 +1,5 @@
-//! Admits a request that holds its place until it ends, and undoes that for one that is not served.
+//! Admission of requests whose permit lasts until their end, and its reversal for requests that are
+//! not served.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,28 +14,29 @@ use super::permit::{Leases, Permit};
 #[cfg(feature = "redis")]
 use super::shared::Shared;
 use super::{Engine, Limiter};
-use crate::key::ToKey;
+use crate::key::to_key::ToKey;
 use crate::store::undo::{Answered, undo};
 use crate::store::{Store, StoreError};
 #[cfg(feature = "http")]
 use crate::verdict::AdmissionFields;
 use crate::verdict::Verdict;
 
-/// Whether a verdict lists the [parts](Verdict::parts) of an admission; that of a denial does in any case.
+/// When a verdict on an admitted request lists its [parts](Verdict::parts). A denial always lists
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(hidden)]
 pub enum Listing {
     /// Always: for header fields on every response.
     Always,
-    /// Only if the request is denied or delayed, or meets several limits: an admission in memory then
-    /// allocates nothing.
+    /// Only if the request is delayed or has several limits. An admission in memory then does not
+    /// allocate.
     Denials,
 }
 
 impl Limiter {
-    /// Takes `cost` units of every limit, and a place in those that limit concurrency, which the permit
-    /// holds. There is no permit if no limit does. For code in the path of a request, which undoes it with
-    /// [`Limiter::cancel`] if the request is not served.
+    /// Takes `cost` units of every limit, and a place in every in-flight limit, which the permit
+    /// holds. There is no permit without in-flight limits. If the request is then not served,
+    /// return its units with [`Limiter::cancel`].
     ///
     /// ```
     /// use tidegate::{Limit, Limiter, Listing, Rate};
@@ -59,8 +61,8 @@ impl Limiter {
         self.held(&key, verdict, leases)
     }
 
-    /// As [`Limiter::admit`] with every listing, with the values of the header fields in place of the parts
-    /// where the verdict needs no others.
+    /// Like [`Limiter::admit`] with every listing. If the verdict needs its parts for header fields
+    /// only, the values of the fields replace the parts.
     #[cfg(feature = "http")]
     #[inline]
     #[doc(hidden)]
@@ -84,7 +86,8 @@ impl Limiter {
         (verdict, permit, None)
     }
 
-    /// Takes one unit in the quick way, and lists the parts only if the request is denied or delayed.
+    /// Takes one unit on the quick path, and lists the parts only if the request is delayed or
+    /// denied.
     #[inline(always)]
     fn admit_quickly(&self, key: &[u8], cost: u64) -> Option<(Verdict, &LimitSet)> {
         let Engine { limits, store, .. } = &*self.0;
@@ -103,22 +106,23 @@ impl Limiter {
         (verdict, permit)
     }
 
-    /// Returns the units that [`Limiter::admit`] took for a request that was then not served. Units that
-    /// are back by now, and a slot of a leaky bucket behind which other requests have theirs, stay taken.
+    /// Returns the units that [`Limiter::admit`] took for a request that was then not served. Units
+    /// that were refilled since, and a slot of a leaky bucket with later slots behind it, are not
+    /// returned.
     #[doc(hidden)]
     pub fn cancel(&self, key: impl ToKey, cost: u64, verdict: &Verdict) {
         let now = self.0.clock.now();
         let key = key.to_key();
         let undone = self.0.cancel(&self.0.store, now, (&key, cost), verdict);
-        // Memory does not fail.
+        // A memory store does not fail.
         super::memory::ready(async { Ok::<_, Infallible>(undone.await) }).unwrap_or_default();
     }
 }
 
 #[cfg(feature = "redis")]
 impl<S: Store + 'static> Limiter<Shared<S>> {
-    /// As [`Limiter::admit`](Limiter::<crate::store::memory::MemoryStore>::admit); lists the parts in any
-    /// case.
+    /// Like [`Limiter::admit`](Limiter::<crate::store::memory::MemoryStore>::admit); always lists
+    /// the parts.
     ///
     /// # Errors
     /// If the store gives no decision.
@@ -137,7 +141,7 @@ impl<S: Store + 'static> Limiter<Shared<S>> {
         Ok((verdict, admission.permit()))
     }
 
-    /// As [`Limiter::cancel`](Limiter::<crate::store::memory::MemoryStore>::cancel).
+    /// Like [`Limiter::cancel`](Limiter::<crate::store::memory::MemoryStore>::cancel).
     ///
     /// # Errors
     /// If the store is unavailable: the units stay taken.
@@ -172,7 +176,8 @@ impl<B: Backend> Engine<B> {
         Ok((verdict, leases))
     }
 
-    /// Undoes the charges of a request that got `verdict`. Limits that were changed since keep theirs.
+    /// Returns the units that `verdict` charged. Limits whose numbers were changed since are
+    /// skipped.
     async fn cancel<S: Store>(
         &self,
         store: &S,
@@ -198,7 +203,7 @@ impl<B: Backend> Engine<B> {
 }
 
 impl Verdict {
-    /// The same, with the part of its only limit.
+    /// The same verdict, with the part of its only limit.
     fn listed(self, limits: &Arc<[super::NamedLimit]>, key: &[u8]) -> Self {
         let decisions = [*self.decision()];
         let mut details = crate::verdict::Details::of_limiter(limits, key, &decisions);

@@ -1,5 +1,5 @@
-//! What a limiter needs of a store: memory decides without waiting or allocating, a shared store over the
-//! network.
+//! The interface between a limiter and its store. A memory store decides without waiting or
+//! allocating; a shared store decides over the network.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -16,7 +16,7 @@ use crate::store::memory::MemoryStore;
 use crate::store::{Charge, DecisionSource, MAX_TOGETHER, Store};
 use crate::verdict::{Details, Verdict};
 
-/// A store as a limiter asks it.
+/// A store, as a limiter uses it.
 pub(crate) trait Backend: Send + Sync + 'static {
     /// Why a store gives no decision.
     type Error: Send;
@@ -37,29 +37,30 @@ pub(crate) trait Backend: Send + Sync + 'static {
         verdicts: &mut Vec<Verdict>,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// What the state of a charge's key means.
+    /// Explains the state of a charge's key.
     fn explain(
         &self,
         now: Timestamp,
         charge: &Charge<'_>,
     ) -> impl Future<Output = Result<Explanation, Self::Error>> + Send;
 
-    /// The store's clock when the limiter's says `now`.
+    /// The store's clock at the instant at which the limiter's clock shows `now`.
     fn clock(&self, now: Timestamp) -> Timestamp;
 
-    /// Whether it can hold a limit.
+    /// Checks whether the store can hold a limit.
     fn accepts(&self, name: &str, limit: &Limit) -> Result<(), BuildError>;
 
-    /// These limits are in force from now on. Returns the quick path to check them, if there is one.
+    /// Announces limits that are in force from now on. Returns the quick path to check them, if
+    /// there is one.
     fn prepare(&self, limits: &[NamedLimit], clock: &Clock) -> Option<Quick>;
 }
 
 /// The keys of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Keys<'a> {
-    /// One for all limits.
+    /// One key for all limits.
     Same(&'a [u8]),
-    /// One for each limit, and the tag that keeps them together.
+    /// One key for each limit, and the tag that keeps them in one slot.
     Each(&'a [&'a [u8]], Option<&'a [u8]>),
 }
 
@@ -88,14 +89,14 @@ impl<'a> Charges<'a> {
     }
 }
 
-/// Decisions on their way to a verdict.
+/// The decisions of a request, to be folded into a verdict.
 #[derive(Debug)]
 pub(crate) struct Fold {
     pub(super) now: Timestamp,
     pub(super) source: DecisionSource,
     verdict: Verdict,
     number: usize,
-    /// All of them, where the parts of the verdict are wanted.
+    /// All decisions, if the verdict lists its parts.
     pub(super) decisions: Option<Vec<Decision>>,
 }
 
@@ -106,7 +107,7 @@ impl Fold {
         Self { now, source, verdict: Verdict::unlimited(now), number: 0, decisions: None }
     }
 
-    /// One that keeps the decisions.
+    /// A fold that keeps the decisions.
     pub(super) fn listing(now: Timestamp, limits: usize) -> Self {
         Self { decisions: Some(Vec::with_capacity(limits)), ..Self::new(now) }
     }

@@ -40,8 +40,8 @@ impl Default for LimiterBuilder {
 }
 
 impl LimiterBuilder {
-    /// One more limit that every request must pass. The name says which one denied, and which one
-    /// to change later.
+    /// Adds a limit that every request must pass. The name identifies the limit in verdicts and in
+    /// [`Limiter::set_limit`].
     pub fn limit(mut self, name: impl Into<String>, limit: Limit) -> Self {
         self.limits.push((name.into(), limit));
         self
@@ -60,7 +60,7 @@ impl LimiterBuilder {
         self
     }
 
-    /// Another clock than the machine's: [`ManualClock`](crate::ManualClock) for tests.
+    /// Sets the clock; a [`ManualClock`](crate::ManualClock) in tests.
     pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
         self.clock = clock.into();
         self
@@ -76,8 +76,8 @@ impl LimiterBuilder {
         Ok(Limiter::over_memory(entries, store, self.clock))
     }
 
-    /// Checks everything and makes a limiter that keeps its state in `store`, with every node that
-    /// does the same. What bounds or hashes memory here does not concern it.
+    /// Checks all options and makes a limiter whose state is in `store`, shared by all nodes with
+    /// the same store. The options for memory and hashing have no effect.
     #[cfg(feature = "redis")]
     pub fn shared<S: Store + 'static>(self, store: S) -> Result<SharedLimiter<S>, BuildError> {
         let entries = self.entries()?;
@@ -102,24 +102,25 @@ impl LimiterBuilder {
     }
 }
 
-/// Why a limiter, or other numbers for one of its limits, were refused.
+/// Why a limiter, or new numbers for one of its limits, were refused.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
     /// No limit was given.
     NoLimit,
-    /// More limits than can be decided together.
+    /// There are more limits than can be decided together.
     TooManyLimits(usize),
-    /// Two limits of one name.
+    /// Two limits have this name.
     SameName(String),
-    /// A bound below [`MemoryStore::MIN_BYTES`].
+    /// The memory bound is below [`MemoryStore::MIN_BYTES`].
     TooLittleMemory(u64),
-    /// An in-flight limit on a shared store whose leases last longer than [`InFlight::MAX_SHARED_TTL`]. If
-    /// their holder crashed, its places would be taken for as long.
+    /// A shared store got an in-flight limit whose leases last longer than
+    /// [`InFlight::MAX_SHARED_TTL`]. After a crash of their holder, its places would stay taken for
+    /// that long.
     LeaseTooLong {
         /// The name of the limit.
         name: String,
-        /// How long its leases last.
+        /// The time to live of its leases.
         ttl: Duration,
     },
     /// The limiter has no limit of this name.

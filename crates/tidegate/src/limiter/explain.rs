@@ -1,4 +1,4 @@
-//! What the state of a key means.
+//! Explanations of a key's state.
 
 use tidegate_core::Op;
 
@@ -7,7 +7,7 @@ use super::backend::Backend;
 use crate::verdict::Verdict;
 
 impl<S: Backend> Engine<S> {
-    /// What a check would say, with the state of each limit. Changes nothing.
+    /// The verdict of a check, with the state of each limit. Changes nothing.
     pub(super) async fn explain(&self, key: &[u8]) -> Result<Verdict, S::Error> {
         let (mut details, now) = self.details(key, Op::Read(1)).await?;
         for limit in self.limits.load().iter().take(details.records.len()) {

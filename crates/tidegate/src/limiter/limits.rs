@@ -1,4 +1,4 @@
-//! The limits a limiter holds, changeable while it runs.
+//! The limits of a limiter, which can be changed at run time.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::store::Charge;
 use crate::verdict::LimitFields;
 use crate::verdict::{Details, LimitSource, Origin, Record};
 
-/// A limit and what it is called.
+/// A limit and its name.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedLimit {
     pub(crate) name: Arc<str>,
@@ -42,7 +42,7 @@ impl NamedLimit {
 pub(crate) struct LimitSet {
     pub(crate) entries: Arc<[NamedLimit]>,
     pub(crate) quick: Option<Quick>,
-    /// The header fields of what the quick path admits.
+    /// The header fields of requests that the quick path admits.
     #[cfg(feature = "http")]
     pub(crate) fields: Option<Arc<LimitFields>>,
 }
@@ -52,7 +52,7 @@ impl LimitSet {
         Self {
             quick: store.prepare(&entries, clock),
             #[cfg(feature = "http")]
-            fields: entries.first().and_then(LimitFields::new),
+            fields: entries.first().and_then(|first| LimitFields::new(&first.name, &first.limit)),
             entries: entries.into(),
         }
     }
@@ -66,10 +66,9 @@ impl Deref for LimitSet {
     }
 }
 
-/// Limits as first given, until they are changed.
-///
-/// Reading the swappable pointer costs two locked instructions, half as much as a decision; so as
-/// long as nothing was changed it is not read.
+/// The initial limits, and their replacement once a limit has been changed. Reading the swappable
+/// pointer costs two locked instructions, half as much as a decision, so it is read only after a
+/// change.
 #[derive(Debug)]
 pub(crate) struct Limits {
     first: LimitSet,
@@ -78,7 +77,7 @@ pub(crate) struct Limits {
     changing: Mutex<()>,
 }
 
-/// The limits in force when it was loaded.
+/// The limits in force when they were loaded.
 #[derive(Debug)]
 pub(super) enum Loaded<'a> {
     First(&'a LimitSet),
@@ -107,13 +106,13 @@ impl Limits {
         }
     }
 
-    /// The limits as first given, if they were not changed since.
+    /// The initial limits, if no limit has been changed.
     #[inline(always)]
     pub(super) fn unchanged(&self) -> Option<&LimitSet> {
         (!self.changed.load(Ordering::Acquire)).then_some(&self.first)
     }
 
-    /// The present limits, for one request.
+    /// The limits in force, for one request.
     #[inline]
     pub(super) fn load(&self) -> Loaded<'_> {
         match self.unchanged() {
@@ -122,7 +121,7 @@ impl Limits {
         }
     }
 
-    /// Runs `ask` on the present limits, without sharing them with other threads.
+    /// Runs `ask` on the limits in force, without sharing a reference count with other threads.
     pub(super) fn with<R>(&self, ask: impl FnOnce(&LimitSet) -> R) -> R {
         match (self.unchanged(), &*self.current.load()) {
             (None, Some(current)) => ask(current),
@@ -130,7 +129,7 @@ impl Limits {
         }
     }
 
-    /// Replaces the limit called `name`; state is kept as far as it means anything to the new one.
+    /// Replaces the limit called `name`. State is kept if the new limit can use it.
     pub(super) fn set<S: Backend>(
         &self,
         name: &str,
@@ -150,7 +149,7 @@ impl Limits {
 }
 
 impl Details {
-    /// What limits of a limiter decided for one key.
+    /// Makes the details of what the limits of a limiter decided for one key.
     pub(crate) fn of_limiter(
         limits: &Arc<[NamedLimit]>,
         key: &[u8],

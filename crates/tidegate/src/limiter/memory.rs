@@ -10,11 +10,11 @@ use super::builder::{BuildError, LimiterBuilder};
 use super::permit::{Admission, Leases, MemoryPlace};
 use super::{Engine, Limiter, NamedLimit};
 use crate::clock::Clock;
-use crate::key::ToKey;
+use crate::key::to_key::ToKey;
 use crate::store::memory::{MemoryStats, MemoryStore};
 use crate::verdict::Verdict;
 
-/// The value of a future of a memory store, which is ready when it is first polled.
+/// Polls a future of a memory store, which is ready at once, and returns its value.
 #[inline(always)]
 pub(super) fn ready<T>(future: impl Future<Output = Result<T, Infallible>>) -> T {
     let mut future = std::pin::pin!(future);
@@ -25,7 +25,8 @@ pub(super) fn ready<T>(future: impl Future<Output = Result<T, Infallible>>) -> T
 }
 
 impl Limiter {
-    /// One limit, kept per key. For several limits, a bound or a clock, see [`Limiter::builder`].
+    /// Creates a limiter with one limit. For several limits, a memory bound or a clock, see
+    /// [`Limiter::builder`].
     ///
     /// # Panics
     /// If the system refuses to reserve address space; the builder reports that instead.
@@ -59,7 +60,7 @@ impl Limiter {
         verdict
     }
 
-    /// Slow path of `check`: limits have changed, or the table needs the general routine.
+    /// Slow path of `check`: limits have changed, or the table needs its general routine.
     #[inline(never)]
     fn check_slowly(&self, key: &[u8], verdict: &mut Verdict) {
         let Engine { limits, store, .. } = &*self.0;
@@ -70,25 +71,26 @@ impl Limiter {
         *verdict = quickly.unwrap_or_else(|| ready(self.0.charge(key, Op::Take(1))));
     }
 
-    /// Takes `cost` units for `key` from every limit, or from none. A cost of 0 only asks.
+    /// Takes `cost` units for `key` from every limit, or from none. A cost of 0 takes nothing.
     #[must_use = "an unread verdict limits nothing"]
     pub fn check_cost(&self, key: impl ToKey, cost: u64) -> Verdict {
         ready(self.0.charge(&key.to_key(), Op::Take(cost)))
     }
 
-    /// What [`Limiter::check_cost`] would say, without taking anything.
+    /// The verdict of [`Limiter::check_cost`], without taking any units.
     #[must_use = "an unread verdict limits nothing"]
     pub fn peek(&self, key: impl ToKey, cost: u64) -> Verdict {
         ready(self.0.charge(&key.to_key(), Op::Read(cost)))
     }
 
-    /// Returns `units`, at most to full: the work failed, or cost less than was taken.
+    /// Returns `units`, at most until the key is full: the work failed, or its cost was lower than
+    /// the units taken.
     pub fn refund(&self, key: impl ToKey, units: u64) -> Verdict {
         ready(self.0.give_back(&key.to_key(), Op::Return(units)))
     }
 
-    /// Debits `units` that were already spent, as far as they fit; never denied. Units that did not fit
-    /// are [`Verdict::unbooked`].
+    /// Takes `units` that were already spent, as far as they fit; never denied.
+    /// [`Verdict::unbooked`] has the units that did not fit.
     pub fn force(&self, key: impl ToKey, units: u64) -> Verdict {
         ready(self.0.charge(&key.to_key(), Op::Force(units)))
     }
@@ -98,8 +100,8 @@ impl Limiter {
         ready(self.0.give_back(&key.to_key(), Op::Reset))
     }
 
-    /// As [`Limiter::check`] with one key for each limit, in the order they were given: one unit from
-    /// each, or from none. Keys of other types than text become bytes with [`ToKey`].
+    /// Like [`Limiter::check`], with one key for each limit, in the order of the limits: takes one
+    /// unit from each limit, or from none. [`ToKey`] turns keys of other types into bytes.
     ///
     /// # Panics
     /// If there are not as many keys as limits.
@@ -108,8 +110,8 @@ impl Limiter {
         ready(self.0.charge_together(keys, None))
     }
 
-    /// Takes one unit for each of `keys`, each alone, and appends one verdict each. Faster than one by
-    /// one: the memory of all keys is fetched together.
+    /// Takes one unit for each of `keys` separately, and appends one verdict each. Faster than
+    /// separate calls, because the memory of all keys is fetched together.
     pub fn check_each<K: AsRef<[u8]>>(&self, keys: &[K], verdicts: &mut Vec<Verdict>) {
         let Engine { limits, store, .. } = &*self.0;
         limits.with(|limits| match &limits.quick {
@@ -119,20 +121,21 @@ impl Limiter {
         });
     }
 
-    /// As [`Limiter::check_cost`], with the [parts](Verdict::parts) of the verdict: what each limit said.
+    /// Like [`Limiter::check_cost`], with the [parts](Verdict::parts) of the verdict: the decision
+    /// of each limit.
     #[must_use = "an unread verdict limits nothing"]
     pub fn report(&self, key: impl ToKey, cost: u64) -> Verdict {
         ready(self.0.report(&key.to_key(), cost))
     }
 
-    /// What [`Limiter::check`] would say, with the state of `key` under each limit
+    /// The verdict of [`Limiter::check`], with the state of `key` under each limit
     /// ([`Part::state`](crate::verdict::Part::state)). Changes nothing.
     pub fn explain(&self, key: impl ToKey) -> Verdict {
         ready(self.0.explain(&key.to_key()))
     }
 
-    /// Takes one unit of every limit, and a place in those that limit concurrency. Dropping the permit
-    /// frees the place.
+    /// Takes one unit of every rate limit, and a place in every in-flight limit. Dropping the
+    /// permit frees the place.
     ///
     /// ```
     /// use tidegate::{Admission, Limit, Limiter};
@@ -157,9 +160,9 @@ impl Limiter {
         Admission::new(verdict, || Box::new(MemoryPlace::new(engine, key, leases)))
     }
 
-    /// Replaces the limit called `name` while the limiter runs. State is kept: spent units stay spent,
-    /// and no key waits longer than one full refill at the new numbers. Only another kind of state
-    /// (another algorithm family, another window length) starts afresh.
+    /// Replaces the limit called `name` while the limiter runs. State is kept: spent units stay
+    /// spent, and no key waits longer than one full refill at the new numbers. If the new limit has
+    /// another kind of state (another algorithm family or window length), all keys start afresh.
     ///
     /// ```
     /// use tidegate::{Limit, Limiter, Rate};

@@ -1,4 +1,4 @@
-//! Permits: places taken in limits of concurrency, freed on drop.
+//! Permits: places in in-flight limits, freed on drop.
 
 use std::fmt;
 use std::future::Future;
@@ -18,7 +18,7 @@ use crate::store::memory::MemoryStore;
 use crate::store::{Charge, StoreError};
 use crate::verdict::Verdict;
 
-/// The answer to `acquire`.
+/// The result of `acquire`.
 #[derive(Debug)]
 #[must_use = "dropping an admission frees its place"]
 pub enum Admission {
@@ -29,7 +29,7 @@ pub enum Admission {
 }
 
 impl Admission {
-    pub(crate) fn new(verdict: Verdict, place: impl FnOnce() -> Box<dyn Place>) -> Self {
+    pub(crate) fn new(verdict: Verdict, place: impl FnOnce() -> Box<dyn HeldPlaces>) -> Self {
         match verdict.is_allowed() {
             true => Self::Granted(Permit {
                 verdict,
@@ -41,7 +41,7 @@ impl Admission {
         }
     }
 
-    /// The same, with what settles the request, if it was granted.
+    /// Adds the settlement of a granted request.
     #[cfg(feature = "policy")]
     pub(crate) fn settled_by(mut self, settlement: Option<Settlement>) -> Self {
         if let Self::Granted(permit) = &mut self {
@@ -72,26 +72,26 @@ impl Admission {
     }
 }
 
-/// A place in every concurrency limit of a limiter. Dropping it frees the place; units of rate limits
+/// A place in every in-flight limit of a limiter. Dropping it frees the place; units of rate limits
 /// taken along with it stay spent.
 ///
-/// Over a shared store, the permit renews its leases while it is held. If the process dies, the leases
-/// expire.
+/// Over a shared store, the permit renews its leases while it is held. If the process dies, the
+/// leases expire.
 #[must_use = "dropping a permit frees its place"]
 pub struct Permit {
     verdict: Verdict,
     /// `None` once released.
-    place: Option<Box<dyn Place>>,
+    place: Option<Box<dyn HeldPlaces>>,
     #[cfg(feature = "policy")]
     settlement: Option<Settlement>,
 }
 
-/// Where the places of a permit are.
-pub(crate) trait Place: Send + Sync {
+/// The store of a permit's places.
+pub(crate) trait HeldPlaces: Send + Sync {
     /// Whether a lease has ended.
     fn is_lost(&self) -> bool;
 
-    /// Whether there is any.
+    /// Whether the permit holds a place.
     fn is_held(&self) -> bool {
         true
     }
@@ -109,28 +109,28 @@ impl Permit {
         &self.verdict
     }
 
-    /// What settles limits with `count`, `refund` or `actual` after the response; `None` if the request met
-    /// none, or if it was taken before. A policy's permit only.
+    /// Takes the settlement of limits with `count`, `refund` or `actual`; `None` if the request has
+    /// no such limit, or if the settlement was taken before. Only permits of a policy have one.
     #[cfg(feature = "policy")]
     pub const fn take_settlement(&mut self) -> Option<Settlement> {
         self.settlement.take()
     }
 
-    /// Whether the permit holds a place: that of a policy may only settle limits.
+    /// Whether the permit holds a place. A permit of a policy may have a settlement only.
     #[doc(hidden)]
     pub fn holds_places(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.is_held())
     }
 
-    /// True once a lease has ended, because the shared store was unreachable or this process did not run
-    /// for too long: another request may hold the place. Known from this process's clock. Always false
-    /// for permits of a [`Limiter`](crate::Limiter) over memory.
+    /// True once a lease has ended, because the shared store was unreachable or this process did
+    /// not run for too long: another request may hold the place. Decided by this process's clock.
+    /// Always false for permits of a [`Limiter`](crate::Limiter) over memory.
     pub fn is_lost(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.is_lost())
     }
 
-    /// Frees the place and waits until it is free; dropping the permit does not wait. If that fails, it
-    /// is tried once more in the background.
+    /// Frees the place and waits until it is free; dropping the permit does not wait. If the
+    /// release fails, it is tried once more in the background.
     pub async fn release(mut self) -> Result<(), StoreError> {
         if let Some(place) = &mut self.place {
             place.release().await?;
@@ -154,7 +154,7 @@ impl Drop for Permit {
     }
 }
 
-/// One place, and where it was taken.
+/// One place, and the limit that it belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lease {
     pub(super) scope: Scope,
@@ -163,23 +163,24 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// An operation on the lease, which `key` holds.
+    /// An operation on the lease, whose key is `key`.
     pub(super) fn charge<'a>(&'a self, key: &'a [u8], op: impl Fn(LeaseId) -> Op) -> Charge<'a> {
         Charge::new(Key::new(self.scope, key), &self.limit, op(self.id))
     }
 }
 
-/// The places that a request took.
+/// The places of one request.
 #[derive(Debug)]
 pub(super) struct Leases {
-    /// The request was sent no earlier than this, so no lease ends before its time to live from here.
+    /// Time before the request was sent. No lease ends earlier than its time to live after this
+    /// instant.
     #[cfg(feature = "redis")]
     pub(super) asked_at: Timestamp,
     pub(super) leases: Vec<Lease>,
 }
 
 impl Leases {
-    /// The places that these decisions gave.
+    /// The places in these decisions.
     pub(super) fn of(limits: &[NamedLimit], fold: &Fold) -> Self {
         let decisions = fold.decisions.iter().flatten();
         let leases = limits.iter().zip(decisions).filter_map(|(limit, decision)| {
@@ -193,14 +194,14 @@ impl Leases {
         }
     }
 
-    /// True if no limit gave a place.
+    /// True if no decision has a place.
     pub(super) const fn is_empty(&self) -> bool {
         self.leases.is_empty()
     }
 }
 
 impl<S: Backend> Engine<S> {
-    /// Takes `cost` units of every limit, and returns the leases of those that limit concurrency.
+    /// Takes `cost` units of every limit, and returns the leases of the in-flight limits.
     pub(super) async fn take_places(
         &self,
         key: &[u8],
@@ -228,7 +229,7 @@ impl MemoryPlace {
     }
 }
 
-impl Place for MemoryPlace {
+impl HeldPlaces for MemoryPlace {
     fn is_lost(&self) -> bool {
         false
     }
@@ -240,7 +241,7 @@ impl Place for MemoryPlace {
         }
         self.engine.freed(&self.key);
         #[cfg(feature = "tokio")]
-        // The place may have been one that all keys without room share.
+        // The place may be on the overflow state, which all keys without room share.
         if self.engine.store.has_overflowed() {
             self.engine.queues.freed_all();
         }

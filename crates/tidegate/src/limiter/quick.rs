@@ -1,10 +1,10 @@
-//! The quick way through a limiter, for the commonest case: one unit of one limit, by the machine's
+//! The quick path of a limiter, for the most common case: one unit of one limit, by the machine's
 //! clock.
 //!
-//! What kind of limit it is, how keys are hashed and which clock is read are found out once, when
-//! the limit is set, instead of on every check. What is decided, and by which function, is the same;
-//! only the asking around is left out. At millions of keys a decision waits for one cache line, and
-//! the shorter the way, the more decisions a processor overlaps.
+//! The kind of limit, the hash and the clock are selected once, when the limit is set, instead of
+//! on every check. The deciding function is the same as on the general path. With millions of keys
+//! a decision waits for one cache line; the fewer instructions a decision has, the more decisions a
+//! processor overlaps.
 
 use std::hint::black_box;
 
@@ -19,7 +19,7 @@ use crate::store::memory::{MemoryStore, is_narrow};
 use crate::sync::{AtomicU64, Ordering};
 use crate::verdict::Verdict;
 
-/// What a check needs to know.
+/// The data that a check needs.
 #[derive(Debug)]
 pub(crate) struct Quick {
     clock: SystemClock,
@@ -36,7 +36,7 @@ enum Kind {
 }
 
 impl Quick {
-    /// `None` if the limiter has to go the full way.
+    /// `None` if the limiter has to use the general path.
     pub(crate) fn new(entries: &[NamedLimit], store: &MemoryStore, clock: &Clock) -> Option<Self> {
         let ([entry], Clock::System(clock)) = (entries, clock) else { return None };
         let kind = match entry.limit {
@@ -53,7 +53,8 @@ impl Quick {
         Some(Self { clock: clock.clone(), salt: store.salt(entry.scope)?, kind })
     }
 
-    /// Takes one unit. `None` if the key found no room; such are decided in the full way.
+    /// Takes one unit. `None` if the key is not in the table and found no room: such keys use the
+    /// general path.
     #[inline(always)]
     pub(crate) fn check(&self, store: &MemoryStore, key: &[u8]) -> Option<Verdict> {
         let now = self.clock.now();
@@ -63,8 +64,8 @@ impl Quick {
         {
             return Some(Verdict::of_one(now, decision));
         }
-        // Into a place of its own: a call that returns the verdict would keep the one above in
-        // memory too, where reading it back stalls.
+        // Written into a local variable: if the call returned the verdict, the compiler would also
+        // keep the one above in memory, and reading it back would stall.
         let mut verdict = None;
         self.take_into(store, now, print, &mut verdict);
         verdict
@@ -89,7 +90,7 @@ impl Quick {
         *verdict = decision.map(|decision| Verdict::of_one(now, decision));
     }
 
-    /// A word of the memory that a key is likely in; reading it asks for it.
+    /// A word of the cache line that a key is probably in. Reading it fetches the line.
     #[inline(always)]
     fn first_word<'a>(&self, store: &'a MemoryStore, print: u64) -> &'a AtomicU64 {
         match self.kind {
@@ -98,7 +99,7 @@ impl Quick {
         }
     }
 
-    /// Checks many keys, each on its own, fetching their memory together; `otherwise` checks those
+    /// Checks many keys separately and fetches their memory together. `otherwise` checks the keys
     /// that were not found at once.
     pub(crate) fn check_each<K: AsRef<[u8]>>(
         &self,
@@ -117,7 +118,7 @@ impl Quick {
                 prints[i] = print(key);
                 words[i] = self.first_word(store, prints[i]);
             }
-            // Nothing but loads, so that all of them are under way at once.
+            // Loads only, so that all of them are in progress at once.
             black_box(words.iter().fold(0, |all, word| all ^ word.load(Ordering::Relaxed)));
             for (print, key) in prints.iter().zip(keys) {
                 if let Kind::Whole(bucket) = &self.kind

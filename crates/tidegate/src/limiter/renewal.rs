@@ -1,7 +1,7 @@
 //! Leases of a shared store, renewed while a permit is held.
 //!
-//! A lease ends by itself, so the places of a process that crashed are free within its time to live. A
-//! process that runs renews its leases three times as often as needed.
+//! Leases expire, so the places of a crashed process become free after the time to live. A running
+//! process renews its leases three times as often as needed.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::Engine;
-use super::permit::{Lease, Leases, Place};
+use super::permit::{HeldPlaces, Lease, Leases};
 use super::shared::Shared;
 use crate::store::{Store, StoreError};
 
@@ -35,13 +35,13 @@ struct Held<S> {
     engine: Arc<Engine<Shared<S>>>,
     key: Box<[u8]>,
     leases: Vec<Lease>,
-    /// When the first lease ends at the earliest, by the limiter's own clock.
+    /// The earliest end of a lease, by the limiter's own clock.
     ends: AtomicU64,
     lost: AtomicBool,
 }
 
 impl<S: Store + 'static> SharedPlace<S> {
-    /// Keeps leases that were just granted.
+    /// Renews leases that were just granted.
     pub(super) fn new(engine: Arc<Engine<Shared<S>>>, key: &[u8], leases: Leases) -> Self {
         let Leases { asked_at, leases } = leases;
         let runtime = Handle::current();
@@ -60,18 +60,18 @@ impl<S: Store + 'static> SharedPlace<S> {
     }
 }
 
-impl<S: Store + 'static> Place for SharedPlace<S> {
+impl<S: Store + 'static> HeldPlaces for SharedPlace<S> {
     fn is_lost(&self) -> bool {
         self.held.is_lost()
     }
 
     fn free(&mut self) {
         self.stop_renewing();
-        // One lease may be lost and another not, so lost leases are released too: that frees no other
-        // holder's place.
+        // If one lease is lost, the others may not be. Lost leases are released too, which frees no
+        // other holder's place.
         if !self.held.leases.is_empty() {
             let held = Arc::clone(&self.held);
-            // If this fails, the leases end by themselves.
+            // If the release fails, the leases expire.
             self.runtime.spawn(async move { held.release().await });
         }
     }
@@ -89,7 +89,7 @@ impl<S: Store + 'static> Held<S> {
         Ok(())
     }
 
-    /// The leases, by the numbers in force now.
+    /// The leases, with the limits in force now.
     fn renumbered(&self) -> Vec<Lease> {
         let limits = self.engine.limits.load();
         let renumbered = |lease: &Lease| {
@@ -103,12 +103,13 @@ impl<S: Store + 'static> Held<S> {
         self.engine.clock.now()
     }
 
-    /// Leases were taken or renewed after `asked_at`, and so end later than this.
+    /// Records that leases were taken or renewed after `asked_at`, and therefore end later than
+    /// `asked_at + ttl`.
     fn lasts(&self, asked_at: Timestamp, ttl: Span) {
         self.ends.store((asked_at + ttl).as_micros(), Ordering::Relaxed);
     }
 
-    /// A process that was stopped learns from its own clock what no renewal could tell it.
+    /// A process that was stopped can notice an expired lease only by its own clock.
     fn is_lost(&self) -> bool {
         let ended = self.now().as_micros() >= self.ends.load(Ordering::Relaxed);
         ended || self.lost.load(Ordering::Relaxed)
@@ -121,8 +122,8 @@ impl<S: Store + 'static> Held<S> {
             let changed = self.engine.queues.changed.notified();
             let Some(ttl) = shortest(&self.renumbered()) else { return };
             let interval = Duration::from(ttl) / RENEWALS;
-            // Where leases have become shorter, a longer one is cut to the length of the others: it has
-            // to be renewed by then, and not when it would have ended.
+            // If some leases have become shorter, a longer lease is cut to the same length, so it
+            // must be renewed within that length.
             let is_due = timeout(interval, changed).await.is_err();
             let (asked_at, leases) = (self.now(), self.renumbered());
             let Some(ttl) = shortest(&leases) else { return };
@@ -132,14 +133,14 @@ impl<S: Store + 'static> Held<S> {
                     failures = 0;
                 }
                 Ok(false) => failures = RENEWALS,
-                // A store that is unavailable now may be back for the next try.
+                // An unavailable store may be available again for the next attempt.
                 Err(_) => failures += u32::from(is_due),
             }
         }
         self.lost.store(true, Ordering::Relaxed);
     }
 
-    /// Does the same to every lease, to the others too if one fails; true if none was denied.
+    /// Runs an operation on every lease, also after one has failed; true if none was denied.
     async fn each(&self, leases: &[Lease], op: fn(LeaseId) -> Op) -> Result<bool, StoreError> {
         let mut allowed = Ok(true);
         for lease in leases {
@@ -157,7 +158,7 @@ impl<S: Store + 'static> Held<S> {
     }
 }
 
-/// How long the shortest lease lives; `None` if there is none.
+/// The shortest time to live of the leases; `None` without leases.
 fn shortest(leases: &[Lease]) -> Option<Span> {
     let ttl = |lease: &Lease| match lease.limit {
         Limit::InFlight(in_flight) => Some(in_flight.ttl()),

@@ -1,4 +1,4 @@
-//! The verbs over a store that many nodes share: deciding takes a round trip and may fail.
+//! The verbs over a store that several nodes share: a decision takes a round trip and may fail.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use super::quick::Quick;
 use super::renewal::SharedPlace;
 use super::{Engine, Limiter};
 use crate::clock::Clock;
-use crate::key::ToKey;
+use crate::key::to_key::ToKey;
 use crate::store::{Batch, Charge, DecisionSource, LimitsRevision, Store, StoreError};
 use crate::verdict::Verdict;
 
-/// A store that many nodes share.
+/// A store that several nodes share.
 #[derive(Debug)]
 pub struct Shared<S> {
     store: S,
@@ -37,10 +37,9 @@ impl<S: Store> Shared<S> {
     }
 }
 
-/// A limiter whose state many nodes share. Its verbs are those of [`Limiter`], `async` and fallible.
-///
-/// A denial is a verdict; an error means that the store gave none, and tells an outage from a
-/// misconfiguration ([`StoreError::is_outage`]).
+/// A limiter whose state several nodes share. Its verbs are those of [`Limiter`], but `async` and
+/// fallible. A denial is a verdict; an error means that the store gave no decision.
+/// [`StoreError::is_outage`] distinguishes outages from misconfigurations.
 ///
 /// ```no_run
 /// use tidegate::store::redis::{RedisConfig, RedisStore};
@@ -66,17 +65,17 @@ impl<S: Store + 'static> Limiter<Shared<S>> {
         Self(Arc::new(Engine::new(limits, store, clock)))
     }
 
-    /// As [`Limiter::check`](Limiter::<crate::store::memory::MemoryStore>::check).
+    /// Like [`Limiter::check`](Limiter::<crate::store::memory::MemoryStore>::check).
     pub async fn check(&self, key: impl ToKey) -> Result<Verdict, StoreError> {
         self.0.charge(&key.to_key(), Op::Take(1)).await
     }
 
-    /// Takes `cost` units for `key` from every limit, or from none. A cost of 0 only asks.
+    /// Takes `cost` units for `key` from every limit, or from none. A cost of 0 takes nothing.
     pub async fn check_cost(&self, key: impl ToKey, cost: u64) -> Result<Verdict, StoreError> {
         self.0.charge(&key.to_key(), Op::Take(cost)).await
     }
 
-    /// What `check_cost` would say, without taking anything.
+    /// The verdict of `check_cost`, without taking any units.
     pub async fn peek(&self, key: impl ToKey, cost: u64) -> Result<Verdict, StoreError> {
         self.0.charge(&key.to_key(), Op::Read(cost)).await
     }
@@ -86,7 +85,7 @@ impl<S: Store + 'static> Limiter<Shared<S>> {
         self.0.give_back(&key.to_key(), Op::Return(units)).await
     }
 
-    /// Debits `units` that were already spent, as far as they fit; never denied.
+    /// Takes `units` that were already spent, as far as they fit; never denied.
     pub async fn force(&self, key: impl ToKey, units: u64) -> Result<Verdict, StoreError> {
         self.0.charge(&key.to_key(), Op::Force(units)).await
     }
@@ -96,7 +95,7 @@ impl<S: Store + 'static> Limiter<Shared<S>> {
         self.0.give_back(&key.to_key(), Op::Reset).await
     }
 
-    /// As `check` with one key for each limit, in the order they were given. On a cluster, keys of
+    /// Like `check`, with one key for each limit, in the order of the limits. On a cluster, keys of
     /// different slots are reserved one after the other.
     ///
     /// # Panics
@@ -108,8 +107,9 @@ impl<S: Store + 'static> Limiter<Shared<S>> {
         self.0.charge_together(keys, None).await
     }
 
-    /// The same with keys that a cluster keeps in one slot, so that one command decides them all. A key
-    /// has one state for each tag: give it the same one every time.
+    /// Like `check_together`, with a tag: a cluster keeps keys with the same tag in one slot, so
+    /// one command decides all of them. A key has a separate state for each tag, so always use the
+    /// same tag with a key.
     ///
     /// # Panics
     /// If there are not as many keys as limits.
@@ -122,8 +122,8 @@ impl<S: Store + 'static> Limiter<Shared<S>> {
         self.0.charge_together(keys, Some(&tag.to_key())).await
     }
 
-    /// Takes one unit for each of `keys`, each alone, and appends one verdict each. With one limit, all
-    /// keys go to the store at once.
+    /// Takes one unit for each of `keys` separately, and appends one verdict each. With one limit,
+    /// all keys are sent to the store at once.
     ///
     /// # Errors
     /// Some keys may have been charged by then.
@@ -135,18 +135,20 @@ impl<S: Store + 'static> Limiter<Shared<S>> {
         self.0.check_each(keys, verdicts).await
     }
 
-    /// As `check_cost`, with the [parts](Verdict::parts) of the verdict: what each limit said.
+    /// Like `check_cost`, with the [parts](Verdict::parts) of the verdict: the decision of each
+    /// limit.
     pub async fn report(&self, key: impl ToKey, cost: u64) -> Result<Verdict, StoreError> {
         self.0.report(&key.to_key(), cost).await
     }
 
-    /// What `check` would say, with the state of `key` under each limit. Changes nothing.
+    /// The verdict of `check`, with the state of `key` under each limit. Changes nothing.
     pub async fn explain(&self, key: impl ToKey) -> Result<Verdict, StoreError> {
         self.0.explain(&key.to_key()).await
     }
 
-    /// Takes one unit of every limit, and a place in those that limit concurrency. The permit renews the
-    /// lease of the place, and frees it when it is dropped; if this process dies, the lease expires.
+    /// Takes one unit of every rate limit, and a place in every in-flight limit. The permit renews
+    /// the lease of the place and frees the place when it is dropped; if this process crashes, the
+    /// lease expires.
     pub async fn acquire(&self, key: impl ToKey) -> Result<Admission, StoreError> {
         let key = key.to_key();
         let (verdict, leases) = self.0.take_places(&key, 1).await?;
@@ -219,7 +221,7 @@ impl<S: Store + 'static> Backend for Shared<S> {
         self.store.clock(now)
     }
 
-    /// If the holder of a lease crashes, its place is taken until the lease ends.
+    /// After a crash of a lease's holder, the place stays taken until the lease ends.
     fn accepts(&self, name: &str, limit: &Limit) -> Result<(), BuildError> {
         match limit {
             Limit::InFlight(it) if it.ttl() > InFlight::MAX_SHARED_TTL => {
@@ -230,7 +232,7 @@ impl<S: Store + 'static> Backend for Shared<S> {
     }
 
     fn prepare(&self, _: &[NamedLimit], _: &Clock) -> Option<Quick> {
-        // Called before any request is decided by the new numbers.
+        // Called before any request is decided with the new numbers.
         self.revision.change();
         None
     }

@@ -1,8 +1,8 @@
 //! Waits for units instead of denying, in the order of arrival.
 //!
-//! Waiters on one key form a queue; only the first one asks, sleeps for the reported wait, and asks
-//! again. Nothing is reserved, so a waiter that gives up (its future is dropped) has spent nothing
-//! and the next one moves up. Callers that do not wait are not delayed by those that do.
+//! Waiters on one key form a queue; only the first waiter checks, sleeps for the reported wait, and
+//! checks again. Nothing is reserved, so a waiter that gives up (its future is dropped) has spent
+//! nothing and the next one moves up. Callers that do not wait are not delayed by waiters.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -19,7 +19,7 @@ use super::permit::{Admission, Leases};
 #[cfg(feature = "redis")]
 use super::shared::Shared;
 use super::{Engine, Limiter};
-use crate::key::ToKey;
+use crate::key::to_key::ToKey;
 #[cfg(feature = "redis")]
 use crate::store::{Store, StoreError};
 use crate::verdict::Verdict;
@@ -32,7 +32,7 @@ pub const MAX_WAITING: usize = 65_536;
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
     waiting: Mutex<Waiting>,
-    /// Some limit has new numbers.
+    /// Notified when a limit gets new numbers.
     pub(super) changed: Notify,
 }
 
@@ -75,7 +75,7 @@ impl Queues {
         Some(QueueEntry { queues: self, key, queue })
     }
 
-    /// Lets the first in the queue of `key` ask again now.
+    /// Lets the first waiter of `key` check again now.
     pub(super) fn freed(&self, key: &[u8]) {
         // Release the map first: a woken waiter may lock it at once.
         let queue = self.lock().queues.get(key).map(|(queue, _)| Arc::clone(queue));
@@ -84,7 +84,7 @@ impl Queues {
         }
     }
 
-    /// Lets the first of every queue ask again now.
+    /// Lets the first waiter of every queue check again now.
     pub(super) fn freed_all(&self) {
         let queues: Vec<_> =
             self.lock().queues.values().map(|(queue, _)| Arc::clone(queue)).collect();
@@ -114,12 +114,12 @@ impl Drop for QueueEntry<'_> {
 }
 
 impl Limiter {
-    /// Waits until one unit for `key` is taken. Waiters are served in the order they came; dropping the
-    /// future leaves the queue and takes nothing.
+    /// Waits until one unit for `key` is taken. Waiters are served in order of arrival; dropping
+    /// the future leaves the queue and takes nothing.
     ///
-    /// The verdict is a denial only if no wait helps ([`Verdict::is_never`]) or [`MAX_WAITING`] requests
-    /// wait already. Of a leaky bucket, the delay has passed when this returns; a future dropped during
-    /// that delay has taken its slot, because the requests behind it were told theirs.
+    /// The verdict is a denial only if no wait helps ([`Verdict::is_never`]) or [`MAX_WAITING`]
+    /// requests wait already. With a leaky bucket, the delay has passed when this returns; if the future
+    /// is dropped during the delay, its slot stays taken, because later requests have later slots.
     ///
     /// ```
     /// # use tidegate::{Limit, Limiter, Rate};
@@ -134,14 +134,14 @@ impl Limiter {
         self.until_ready_cost(key, 1).await
     }
 
-    /// As [`Limiter::until_ready`], for `cost` units.
+    /// Like [`Limiter::until_ready`], for `cost` units.
     pub async fn until_ready_cost(&self, key: impl ToKey, cost: u64) -> Verdict {
         let Ok(verdict) = self.0.until_ready(&key.to_key(), cost).await;
         verdict
     }
 
-    /// Waits until a place is free, and holds it. The order, dropping and the delay of a leaky bucket as
-    /// in [`Limiter::until_ready`].
+    /// Waits until a place is free, and holds it. Order of arrival, dropping and leaky buckets are
+    /// as in [`Limiter::until_ready`].
     pub async fn acquire_ready(&self, key: impl ToKey) -> Admission {
         let key = key.to_key();
         let Ok((verdict, leases)) = self.0.wait_in_line(&key, 1).await;
@@ -153,10 +153,10 @@ impl Limiter {
 
 #[cfg(feature = "redis")]
 impl<S: Store + 'static> Limiter<Shared<S>> {
-    /// Waits until one unit for `key` is taken, as
-    /// [`Limiter::until_ready`](Limiter::<crate::store::memory::MemoryStore>::until_ready). Requests of
-    /// this node are served in the order they came; units returned on other nodes are noticed when the
-    /// wait that the store reported is over.
+    /// Waits until one unit for `key` is taken, like
+    /// [`Limiter::until_ready`](Limiter::<crate::store::memory::MemoryStore>::until_ready).
+    /// Requests of this node are served in order of arrival. Units that other nodes return are
+    /// noticed when the wait that the store reported is over.
     ///
     /// # Errors
     /// At once if the store gives no decision.
@@ -164,7 +164,7 @@ impl<S: Store + 'static> Limiter<Shared<S>> {
         self.until_ready_cost(key, 1).await
     }
 
-    /// As `until_ready`, for `cost` units.
+    /// Like `until_ready`, for `cost` units.
     pub async fn until_ready_cost(
         &self,
         key: impl ToKey,
@@ -197,7 +197,8 @@ impl<S: Backend> Engine<S> {
         }
     }
 
-    /// Asks, in the order of arrival, until the verdict is one that no wait changes.
+    /// Checks in order of arrival, until the verdict is an admission or a denial that no wait
+    /// changes.
     async fn wait_in_line(&self, key: &[u8], cost: u64) -> Result<(Verdict, Leases), S::Error> {
         if self.queues.is_empty(key) {
             let answer = self.take_places(key, cost).await?;
@@ -210,7 +211,7 @@ impl<S: Backend> Engine<S> {
         let Some(place) = self.queues.join(key) else { return self.take_places(key, cost).await };
         let _turn = place.queue.turn.lock().await;
         loop {
-            // Listen before asking, or units freed in between would be missed.
+            // Listen before the check. Otherwise units freed in between would be missed.
             let mut freed = pin!(place.queue.freed.notified());
             freed.as_mut().enable();
             let asked_at = self.clock.now();

@@ -46,7 +46,7 @@ pub use self::target::{RequestTarget, TargetError};
 pub(crate) use self::template::Template;
 
 use self::host::MAX_HOST;
-use self::source::Facts;
+use self::source::{Facts, Headers};
 use self::tree::Tree;
 
 /// The most descriptors that one request may yield.
@@ -296,7 +296,25 @@ impl RequestRules {
         &'a self,
         request: &HttpRequest<'a>,
     ) -> Result<Described<'a>, RequestError> {
-        let facts = Facts::of(request, self.trusted_proxies)?;
+        self.describe_with(request, Headers::Pairs(request.headers))
+    }
+
+    /// The descriptors of a request with these headers in place of its own.
+    #[cfg(feature = "http")]
+    pub(in crate::policy) fn describe_texts<'a>(
+        &'a self,
+        request: &HttpRequest<'a>,
+        headers: &'a HeaderTexts<'a>,
+    ) -> Result<Described<'a>, RequestError> {
+        self.describe_with(request, Headers::Map(headers))
+    }
+
+    fn describe_with<'a>(
+        &'a self,
+        request: &HttpRequest<'a>,
+        headers: Headers<'a>,
+    ) -> Result<Described<'a>, RequestError> {
+        let facts = Facts::of(request, headers, self.trusted_proxies)?;
         let mut described = Described::default();
         for rule in self.matching(facts.host.as_deref(), &facts.path, facts.method) {
             described.class = described.class.or(rule.class);

@@ -21,7 +21,7 @@ pub(super) use self::requests::{
 pub struct Table {
     /// The name of the map in messages and documentation.
     pub name: &'static str,
-    /// What the map is for.
+    /// The purpose of the map.
     pub about: &'static str,
     /// Its own fields.
     pub fields: &'static [Field],
@@ -36,7 +36,7 @@ pub struct Field {
     pub name: &'static str,
     /// The type of the value.
     pub kind: Kind,
-    /// What it means.
+    /// The meaning of the field.
     pub about: &'static str,
     /// An example, as a line of YAML.
     pub example: &'static str,
@@ -82,7 +82,7 @@ pub enum Kind {
     Named(&'static Table),
     /// A list of texts.
     Texts,
-    /// A list of statuses of responses, as in `[401, 5xx]`.
+    /// A list of statuses of responses and gRPC codes, as in `[401, 5xx, UNAUTHENTICATED]`.
     Statuses,
     /// A map from names that the author chooses to lists of texts.
     NamedTexts,
@@ -200,7 +200,7 @@ pub static FILE: Table = Table {
             "descriptors",
             Kind::Maps(&DESCRIPTOR),
             "descriptors: [{key: user, rate: 10/s}]",
-            "What is limited. The entries of a request's descriptor are matched by key and value, \
+            "The limits. The entries of a request's descriptor are matched by key and value, \
              level by level; the limits of the level where the descriptor ends apply.",
         ),
     ],

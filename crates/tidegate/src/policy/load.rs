@@ -1,20 +1,12 @@
 //! Loads a policy from documents: checks every field once and reports every error.
 
 mod advice;
-mod block;
-mod bypass;
 mod domain;
-mod envoy_form;
 mod fields;
-mod hot;
-mod in_flight;
 mod limits;
-mod numbers;
 mod overload;
 mod requests;
 mod revision;
-mod settling;
-mod variants;
 
 use std::collections::HashMap;
 use std::hash::Hasher as _;
@@ -179,12 +171,12 @@ impl<'d> Draft<'d> {
             && findings.errors() == 0
         {
             requests::check_descriptor_count(&self.requests, node, findings);
-            bypass::check(&self.requests, node, findings);
+            requests::bypass::check(&self.requests, node, findings);
         }
         if let Some(node) = self.charge_node
             && findings.errors() == 0
         {
-            hot::check_charge(&self.rules, self.charging, node, findings);
+            limits::hot::check_charge(&self.rules, self.charging, node, findings);
         }
         let revision = self.revision.finish();
         let Self { name, charging, tag, mode, plans, mut protections, requests, rules, .. } = self;
@@ -329,7 +321,7 @@ impl Loader<'_> {
         trail.varies |= metric == MetricDetail::Value;
         let limits = limits::read(&fields, &trail, defaults, self.findings);
         let quota = fields.flag("quota_mode", self.findings);
-        hot::check_local(&limits, quota, &trail, (node, &path), self.findings);
+        limits::hot::check_local(&limits, quota, &trail, (node, &path), self.findings);
         let below = self.descriptors(&fields, &trail, defaults);
         let next = complete(&below, self.findings);
         let rule = RuleId::try_from(self.rules.len()).ok()?;

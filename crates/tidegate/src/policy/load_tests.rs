@@ -1,4 +1,4 @@
-use crate::policy::model::allowance::in_words;
+use crate::policy::model::in_words::in_words;
 use crate::policy::{Allowance, Entry, Loaded, Merging, Mode, Policy};
 
 fn load(text: &str) -> Loaded {
@@ -269,8 +269,8 @@ descriptors:
         (limit_of("exact").allowance(), "1000 at"),
         (limit_of("window").allowance(), "1000 in"),
     ] {
-        let told = capacity(allowance).unwrap();
-        assert!(told.starts_with(expected), "{told}, not {expected}");
+        let found = capacity(allowance).unwrap();
+        assert!(found.starts_with(expected), "{found}, not {expected}");
     }
 }
 
@@ -296,14 +296,14 @@ colour: red
     let line = |it: &str| it.split(':').nth(1).and_then(|it| it.parse::<u32>().ok());
     let lines: Vec<u32> = findings.lines().filter_map(line).collect();
     assert!(lines.is_sorted() && lines.len() >= 6, "{findings}");
-    for told in [
+    for found in [
         "p.yaml:5:11: expected one of enforce, shadow, off, found the text \"shadw\"; did you mean \
          `shadow`?",
         "did you mean `token_bucket`?",
         "did you mean `minute`?",
         "write {rest...} for any number of segments",
     ] {
-        assert!(findings.contains(told), "{told}: {findings}");
+        assert!(findings.contains(found), "{found}: {findings}");
     }
     let files = [("b.yaml", "domain: b\nx: 1\n"), ("a.yaml", "domain: a\nx: 1\n")];
     let findings = Policy::load(&files, Merging::Refuse).findings;

@@ -4,6 +4,7 @@ pub(super) mod allowance;
 pub(super) mod calendar;
 pub(super) mod descriptor;
 pub(super) mod fresh_start;
+pub(super) mod in_words;
 pub(super) mod leaf;
 pub(super) mod limit;
 pub(super) mod overload;

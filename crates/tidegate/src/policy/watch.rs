@@ -119,7 +119,8 @@ impl Watch {
     }
 
     /// Reads the files at once and reports the outcome even if nothing has changed. Does not wait
-    /// for it.
+    /// for the outcome.
+    #[doc(hidden)]
     pub fn reload_now(&self) {
         self.debounce.request_reload();
     }
@@ -135,7 +136,7 @@ impl Drop for Watch {
     fn drop(&mut self) {
         self.debounce.end();
         let Some(thread) = self.thread.take() else { return };
-        // The callback itself may drop the watch; joining would then wait for ever.
+        // The callback itself may drop the watch; joining would then never return.
         if thread.thread().id() != thread::current().id() {
             // If the callback panicked, the panic has been reported already.
             let _ = thread.join();

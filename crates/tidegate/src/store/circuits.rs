@@ -86,8 +86,18 @@ pub struct CircuitReport {
     pub trips: u64,
 }
 
-/// The endpoints that a request is sent to, each once.
-type Entered = Vec<(usize, Ticket)>;
+/// The endpoints that a request is sent to, each once: nearly always one.
+#[derive(Debug, Default)]
+struct Entered {
+    first: Option<(usize, Ticket)>,
+    others: Vec<(usize, Ticket)>,
+}
+
+impl Entered {
+    fn iter(&self) -> impl Iterator<Item = &(usize, Ticket)> {
+        self.first.iter().chain(&self.others)
+    }
+}
 
 impl Endpoint {
     fn enter_closed(&self) -> Option<Ticket> {
@@ -148,11 +158,13 @@ impl<S: Store + 'static> Layers<S> {
     }
 
     fn enter_all(&self, charges: &[Charge<'_>]) -> Result<Entered, StoreError> {
-        let mut entered = Entered::with_capacity(1);
+        let mut entered = Entered::default();
         for charge in charges {
             let (endpoint, ticket) = self.enter(charge)?;
-            if entered.iter().all(|(known, _)| *known != endpoint) {
-                entered.push((endpoint, ticket));
+            if entered.first.is_none() {
+                entered.first = Some((endpoint, ticket));
+            } else if entered.iter().all(|(known, _)| *known != endpoint) {
+                entered.others.push((endpoint, ticket));
             }
         }
         Ok(entered)
@@ -167,7 +179,7 @@ impl<S: Store + 'static> Layers<S> {
     ) -> Result<DecisionSource, StoreError> {
         let entered = self.enter_all(batch.charges)?;
         let outcome = self.store.decide(now, batch, decisions).await;
-        self.leave(&entered, batch.charges, &outcome);
+        self.leave(now, &entered, batch.charges, &outcome);
         outcome
     }
 
@@ -180,21 +192,23 @@ impl<S: Store + 'static> Layers<S> {
         let charges = std::slice::from_ref(charge);
         let entered = self.enter_all(charges)?;
         let outcome = self.store.explain(now, charge).await;
-        self.leave(&entered, charges, &outcome);
+        self.leave(now, &entered, charges, &outcome);
         outcome
     }
 
-    /// Records the outcome of a request.
+    /// Records the outcome of a request that arrived at `now`.
     fn leave<T>(
         &self,
-        entered: &[(usize, Ticket)],
+        now: Timestamp,
+        entered: &Entered,
         charges: &[Charge<'_>],
         outcome: &Result<T, StoreError>,
     ) {
         let Some(heard) = heard(outcome) else { return };
-        let now = self.clock.now();
-        for (endpoint, ticket) in entered {
-            let pause = pause(self.background.chance());
+        // An answer counts as of the request's arrival, so that the clock need not be read again.
+        let now = if heard == Heard::Answer { now } else { self.clock.now() };
+        let pause = pause(self.background.chance());
+        for (endpoint, ticket) in entered.iter() {
             let place = &self.circuits.0[*endpoint];
             if place.with(|circuit| circuit.leave(now, *ticket, heard, pause)) {
                 let belongs = |charge: &&Charge<'_>| self.endpoints.of(charge) == *endpoint;

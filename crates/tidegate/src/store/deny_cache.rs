@@ -21,7 +21,7 @@ use std::sync::OnceLock;
 
 use tidegate_core::{Algorithm, Decision, Limit, Op, Outcome, Span, State, Timestamp};
 
-use super::partition::{Partition, fresh};
+use super::partition::{Partition, Undo, fresh};
 use super::shared::Layers;
 use super::table::{Table, WAYS, place};
 use super::{Batch, Charge, DecisionSource, DeniedState, Store, StoreError, Tier};
@@ -234,26 +234,6 @@ fn held(decision: Decision, wait: Span) -> Decision {
     Decision { outcome: Outcome::Deny { retry_after: Some(wait) }, ..decision }
 }
 
-/// Drops the denials of keys whose units are returned, now and when it is dropped: a denial that is on its way
-/// meanwhile must not be remembered.
-struct Forgetting<'a> {
-    cache: &'a DenyCache,
-    prints: Vec<u64>,
-}
-
-impl<'a> Forgetting<'a> {
-    fn new(cache: &'a DenyCache, prints: Vec<u64>) -> Self {
-        prints.iter().for_each(|print| cache.forget(*print));
-        Self { cache, prints }
-    }
-}
-
-impl Drop for Forgetting<'_> {
-    fn drop(&mut self) {
-        self.prints.iter().for_each(|print| self.cache.forget(*print));
-    }
-}
-
 impl<S: Store + 'static> Layers<S> {
     /// The denial that answers a charge.
     fn denial(&self, now: Timestamp, charge: &Charge<'_>) -> Option<Decision> {
@@ -277,64 +257,58 @@ impl<S: Store + 'static> Layers<S> {
         batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        let charges = batch.charges;
-        let returned = charges.iter().filter(|charge| !charge.is_deniable());
-        let returned: Vec<u64> = returned.map(|charge| self.print(charge)).collect();
-        let _forgetting = Forgetting::new(&self.denials, returned);
-        if let [charge] = charges {
-            return match self.denial(now, charge) {
-                Some(denial) => {
-                    decisions.push(denial);
-                    Ok(DecisionSource::Store)
-                }
-                None => self.send_watched(now, batch, decisions).await,
-            };
+        let charge = match batch.charges {
+            [charge] if charge.is_deniable() => charge,
+            _ => return Box::pin(self.decide_cached_each(now, batch, decisions)).await,
+        };
+        if let Some(denial) = self.denial(now, charge) {
+            decisions.push(denial);
+            return Ok(DecisionSource::Store);
         }
-        let is_group = batch.is_all_or_nothing();
-        let takes = charges.iter().all(|charge| matches!(charge.op, Op::Take(_)));
-        let repeat = |charge| if is_group && !takes { None } else { self.denial(now, charge) };
-        let denials: Vec<Option<Decision>> = charges.iter().map(repeat).collect();
-        if denials.iter().all(Option::is_none) {
-            return self.send_watched(now, batch, decisions).await;
+        let watched = self.watch(now, charge);
+        let sent = Charge { denied_state: watched.as_ref().map(|it| &it.state), ..*charge };
+        let source = self.send(now, batch.of(slice::from_ref(&sent)), decisions).await?;
+        if let Some(decision) = decisions.last_mut() {
+            self.denials.remember(watched, charge, decision);
         }
-        let partition = Partition::new(charges, |i| denials[i].is_some());
-        let (mut others, mut source) = (Vec::new(), DecisionSource::Store);
-        if is_group {
-            others = fresh(&partition.there, self.store.clock(now));
-        } else if !partition.there.is_empty() {
-            source = self.send_watched(now, batch.of(&partition.there), &mut others).await?;
-        }
-        partition.merge(denials.into_iter().flatten(), others, decisions);
         Ok(source)
     }
 
-    /// Sends a batch, and remembers what the store denies.
-    async fn send_watched(
+    async fn decide_cached_each(
         &self,
         now: Timestamp,
         batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        if let [charge] = batch.charges {
-            let watched = self.watch(now, charge);
-            let sent = Charge { denied_state: watched.as_ref().map(|it| &it.state), ..*charge };
-            let source = self.send(now, batch.of(slice::from_ref(&sent)), decisions).await?;
-            if let Some(decision) = decisions.last_mut() {
+        let charges = batch.charges;
+        let returned = charges.iter().filter(|charge| !charge.is_deniable());
+        let returned: Vec<u64> = returned.map(|charge| self.print(charge)).collect();
+        // Again at the end: a denial that is on its way meanwhile must not be remembered.
+        let forget = || returned.iter().for_each(|print| self.denials.forget(*print));
+        forget();
+        let _forgetting = Undo::new(forget);
+        let is_group = batch.is_all_or_nothing();
+        let takes = charges.iter().all(|charge| matches!(charge.op, Op::Take(_)));
+        let repeat = |charge| if is_group && !takes { None } else { self.denial(now, charge) };
+        let denials: Vec<Option<Decision>> = charges.iter().map(repeat).collect();
+        let partition = Partition::new(charges, |i| denials[i].is_some());
+        let (mut others, mut source) = (Vec::new(), DecisionSource::Store);
+        if is_group && !partition.here.is_empty() {
+            others = fresh(&partition.there, self.store.clock(now));
+        } else if !partition.there.is_empty() {
+            let there = &partition.there;
+            let watched: Vec<_> = there.iter().map(|charge| self.watch(now, charge)).collect();
+            let sent = there.iter().zip(&watched).map(|(charge, watched)| Charge {
+                denied_state: watched.as_ref().map(|it| &it.state),
+                ..*charge
+            });
+            let sent: Vec<Charge<'_>> = sent.collect();
+            source = self.send(now, batch.of(&sent), &mut others).await?;
+            for ((charge, watched), decision) in there.iter().zip(watched).zip(&mut others) {
                 self.denials.remember(watched, charge, decision);
             }
-            return Ok(source);
         }
-        let watched: Vec<_> = batch.charges.iter().map(|charge| self.watch(now, charge)).collect();
-        let sent = batch.charges.iter().zip(&watched).map(|(charge, watched)| Charge {
-            denied_state: watched.as_ref().map(|it| &it.state),
-            ..*charge
-        });
-        let (sent, before): (Vec<Charge<'_>>, _) = (sent.collect(), decisions.len());
-        let source = self.send(now, batch.of(&sent), decisions).await?;
-        let each = batch.charges.iter().zip(watched).zip(&mut decisions[before..]);
-        for ((charge, watched), decision) in each {
-            self.denials.remember(watched, charge, decision);
-        }
+        partition.merge(denials.into_iter().flatten(), others, decisions);
         Ok(source)
     }
 }

@@ -26,19 +26,14 @@
 //! is unavailable. Returned units reduce the pending debits; the rest is dropped. A return whose answer was lost may
 //! have been carried out, and is dropped too.
 //!
-//! Of several charges together, those whose server is unavailable are decided first, and undone if the store denies
-//! the others or the caller gives up. Undoing a charge returns only the units that no other request could have used
-//! in the meantime. It does not return units that a bucket has refilled since another request took from it, units of
-//! a window that has ended, or units of a log that another request has written to. The result is too few admitted
-//! requests, never too many, with two exceptions: units that a caller returns meanwhile can be mistaken for the
-//! charge's own, and if the store's clock steps back after another take, a bucket can return what it refilled in
-//! that time.
+//! Of several charges together, those whose server is unavailable are read first and taken last: a request that
+//! their shares deny takes nothing from the store, and one that the store denies takes nothing from a share. If
+//! another request exhausts the share in between, what the store has taken is returned to it.
 //!
 //! A store that refuses (a wrong password, no memory: [`StoreError::is_outage`] is false) is not unavailable:
 //! `allow` then means `local`.
 
 mod alone;
-mod held_share;
 mod known;
 mod pending_debits;
 
@@ -47,12 +42,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_core::{Decision, Op, Span, Timestamp};
 
-use self::alone::is_own_lease;
+pub(super) use self::alone::is_own_lease;
 use self::pending_debits::{Debit, PendingDebits};
 use super::background::Background;
 use super::circuits::USUAL_WAIT;
 use super::memory::MemoryStore;
-use super::partition::{Partition, Undo, all_allowed, fresh};
+use super::partition::{Partition, all_allowed, fresh, returning};
 use super::shared::Layers;
 use super::{Batch, Charge, DecisionSource, Nodes, OnStoreFailure, Store, StoreError};
 use crate::sync::{Mutex, lock};
@@ -162,7 +157,7 @@ impl<S: Store + 'static> Layers<S> {
     /// The present, for a request that arrived at `now` and has waited for the store since. Other requests may
     /// have been decided meanwhile: by an old time, a share that they emptied would look impossible, and a
     /// repair would refill it.
-    fn later(&self, now: Timestamp) -> Timestamp {
+    pub(super) fn later(&self, now: Timestamp) -> Timestamp {
         self.clock.now().max(now)
     }
 
@@ -215,33 +210,27 @@ impl<S: Store + 'static> Layers<S> {
         batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        let charges = batch.charges;
-        let unavailable: Vec<Option<StoreError>> = match charges {
-            // One charge cannot be divided: if its server is unavailable, sending fails.
-            [charge] if !is_own_lease(charge) => Vec::new(),
-            _ => charges.iter().map(|charge| self.unavailable(now, charge)).collect(),
-        };
-        let Some(error) = unavailable.iter().flatten().next() else {
-            return match self.ask(now, batch, decisions).await {
-                Err(error) => self.decide_alone(self.later(now), batch, &error, decisions),
-                answered => answered,
+        let of = |charge| self.unavailable(now, charge);
+        let unavailable: Vec<Option<StoreError>> = batch.charges.iter().map(of).collect();
+        let partition = Partition::new(batch.charges, |i| unavailable[i].is_some());
+        let errors: Vec<StoreError> = unavailable.into_iter().flatten().collect();
+        let there = batch.of(&partition.there);
+        if let (true, Some(error)) = (batch.is_all_or_nothing(), errors.first()) {
+            return match there.charges {
+                [] => self.decide_alone(now, batch, error, decisions),
+                _ => self.decide_divided(now, batch, (&partition, error), decisions).await,
             };
-        };
-        if unavailable.iter().all(Option::is_some) {
-            return self.decide_alone(now, batch, error, decisions);
         }
-        let partition = Partition::new(charges, |i| unavailable[i].is_some());
-        if batch.is_all_or_nothing() {
-            return self.decide_divided(now, batch, (&partition, error), decisions).await;
+        let (mut own, mut others, mut source) = (Vec::new(), Vec::new(), DecisionSource::Store);
+        if !there.charges.is_empty() {
+            source = match self.ask(now, there, &mut others).await {
+                Err(error) => self.decide_alone(self.later(now), there, &error, &mut others)?,
+                Ok(source) => source,
+            };
         }
-        let (mut others, there) = (Vec::new(), batch.of(&partition.there));
-        let mut source = match self.ask(now, there, &mut others).await {
-            Err(error) => self.decide_alone(self.later(now), there, &error, &mut others)?,
-            Ok(source) => source,
-        };
         // Shares are decided at the present time, however long the store took.
-        let (now, mut own) = (self.later(now), Vec::with_capacity(partition.here.len()));
-        for (charge, error) in partition.here.iter().zip(unavailable.iter().flatten()) {
+        let now = self.later(now);
+        for (charge, error) in partition.here.iter().zip(&errors) {
             source = source.max(self.decide_alone(now, Batch::one(charge), error, &mut own)?);
         }
         partition.merge(own, others, decisions);
@@ -256,28 +245,32 @@ impl<S: Store + 'static> Layers<S> {
         (partition, error): (&Partition<'_>, &StoreError),
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        // Shares first, because they are easily undone. Their debits are pending once the rest is decided, so
-        // that none is made for a request that is denied.
-        let mut own = Vec::with_capacity(partition.here.len());
-        let (at, source) = self.take_alone(now, &partition.here, error, &mut own);
+        let (here, there) = (batch.of(&partition.here), batch.of(&partition.there));
         let takes = batch.charges.iter().any(|charge| matches!(charge.op, Op::Take(_)));
+        let (mut own, mut others) = (self.read_shares(now, here.charges, error), Vec::new());
         if takes && !all_allowed(&own) {
-            partition.merge(own, fresh(&partition.there, self.time(now)), decisions);
-            return Ok(source);
+            partition.merge(own, fresh(there.charges, self.time(now)), decisions);
+            return Ok(self.count(here.charges, error));
         }
-        let undo = Undo::new(|| self.return_shares(at, &partition.here, &own, error));
-        let mut others = Vec::with_capacity(partition.there.len());
-        let answered = self.ask(now, batch.of(&partition.there), &mut others).await;
+        if let Err(error) = self.ask(now, there, &mut others).await {
+            return self.decide_alone(self.later(now), batch, &error, decisions);
+        }
         let now = self.later(now);
-        if answered.is_ok() && all_allowed(&others) {
-            undo.keep();
-            self.owe(now, &partition.here);
+        let source = if all_allowed(&others) {
+            own.clear();
+            let source = self.decide_alone(now, here, error, &mut own)?;
+            if !all_allowed(&own) {
+                let taken = there.charges.iter().zip(&others);
+                let taken: Vec<Charge<'_>> =
+                    taken.filter_map(|(charge, decision)| returning(charge, decision)).collect();
+                // What cannot be returned is lost.
+                let _ = self.ask(now, Batch::each(&taken), &mut Vec::new()).await;
+                others = fresh(there.charges, self.time(now));
+            }
+            source
         } else {
-            drop(undo);
-        }
-        if let Err(error) = answered {
-            return self.decide_alone(now, batch, &error, decisions);
-        }
+            self.count(here.charges, error)
+        };
         partition.merge(own, others, decisions);
         Ok(source)
     }

@@ -213,7 +213,7 @@ impl<S: Store + 'static> Layers<S> {
                 .collect();
             let mut decisions = Vec::with_capacity(charges.len());
             // Units that cannot be returned are lost, as if the node had crashed.
-            if self.decide_sharded(now, Batch::each(&charges), &mut decisions).await.is_err() {
+            if self.decide_cached(now, Batch::each(&charges), &mut decisions).await.is_err() {
                 return;
             }
         }
@@ -252,7 +252,7 @@ impl<S: Store + 'static> Layers<S> {
             step.unwrap_or((Step::Ask, 0))
         };
         let answer = match step(now, false) {
-            (Step::Fill(order), _) => return self.fill(charge, cost, print, order).await,
+            (Step::Fill(order), _) => return Box::pin(self.fill(charge, cost, print, order)).await,
             (Step::Wait, filling) => {
                 self.leases.filled(print, filling).await?;
                 // The request is decided at the present time, not when it arrived.
@@ -277,7 +277,7 @@ impl<S: Store + 'static> Layers<S> {
         let piece = Charge { op: Op::Take(order.units), denied_state: None, ..*charge };
         let times = usize::try_from(order.times).unwrap_or(1);
         let (pieces, mut decisions) = (vec![piece; times], Vec::with_capacity(times));
-        let asked = self.decide_sharded(sent, Batch::each(&pieces), &mut decisions).await;
+        let asked = self.decide_cached(sent, Batch::each(&pieces), &mut decisions).await;
         asked.inspect_err(|error| filling.failed = Some(error.clone()))?;
         let number = self.leases.grants.fetch_add(1, Ordering::Relaxed) + 1;
         let grant = Grant::of(&decisions, order.units, (number, sent));
@@ -299,17 +299,28 @@ impl<S: Store + 'static> Layers<S> {
         batch: Batch<'_>,
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
+        match batch.charges {
+            [charge] if is_leased(charge) => {
+                if let Some((decision, _)) = self.spend(now, charge).await? {
+                    decisions.push(decision);
+                    return Ok(DecisionSource::Store);
+                }
+            }
+            charges if charges.iter().any(is_leased) => {
+                return Box::pin(self.decide_leased_each(now, batch, decisions)).await;
+            }
+            _ => {}
+        }
+        self.decide_sharded(now, batch, decisions).await
+    }
+
+    async fn decide_leased_each(
+        &self,
+        now: Timestamp,
+        batch: Batch<'_>,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<DecisionSource, StoreError> {
         let charges = batch.charges;
-        if !charges.iter().any(is_leased) {
-            return self.decide_sharded(now, batch, decisions).await;
-        }
-        if let [charge] = charges {
-            let Some((decision, _)) = self.spend(now, charge).await? else {
-                return self.decide_sharded(now, batch, decisions).await;
-            };
-            decisions.push(decision);
-            return Ok(DecisionSource::Store);
-        }
         let is_group = batch.is_all_or_nothing();
         let mut spent = Spent { leases: &self.leases, clock: &self.clock, units: Vec::new() };
         let (mut own, mut at, mut is_denied) = (Vec::with_capacity(charges.len()), now, false);

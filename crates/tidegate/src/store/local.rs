@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_core::{Decision, Op, Timestamp};
 
 use super::memory::MemoryStore;
-use super::partition::{Partition, Undo, all_allowed, fresh};
+use super::partition::{Partition, Undo, all_allowed, fresh, returning};
 use super::shared::Layers;
 use super::{Batch, Charge, DecisionSource, Store, StoreError, Tier};
 
@@ -74,18 +74,6 @@ impl LocalLimits {
         }
         own
     }
-
-    /// Returns what admitted charges took.
-    fn give_back(&self, now: Timestamp, charges: &[Charge<'_>], decisions: &[Decision]) {
-        for (charge, decision) in charges.iter().zip(decisions) {
-            let op = match (charge.op, decision.lease) {
-                (_, Some(lease)) => Op::Release(lease),
-                (Op::Take(cost), None) => Op::Return(cost),
-                _ => continue,
-            };
-            self.memory.decide(now, &Charge { op, ..*charge });
-        }
-    }
 }
 
 impl<S: Store + 'static> Layers<S> {
@@ -113,7 +101,12 @@ impl<S: Store + 'static> Layers<S> {
         if is_denied && there.charges.iter().any(|charge| matches!(charge.op, Op::Take(_))) {
             others = fresh(there.charges, self.store.clock(now));
         } else {
-            let give_back = || self.local.give_back(now, here.charges, &own);
+            let taken = here.charges.iter().zip(&own);
+            let give_back = || {
+                for charge in taken.clone().filter_map(|(charge, own)| returning(charge, own)) {
+                    self.local.memory.decide(now, &charge);
+                }
+            };
             let undo = (!is_denied).then(|| Undo::new(give_back));
             source = self.decide_or_fall_back(now, there, &mut others).await?;
             if let Some(undo) = undo.filter(|_| all_allowed(&others)) {

@@ -1,5 +1,17 @@
 //! The in-process store: concurrent, bounded in bytes, without a background thread.
 //!
+//! ```
+//! use tidegate::{Limit, Limiter, Rate};
+//!
+//! let limiter = Limiter::builder()
+//!     .limit("per address", Limit::token_bucket(Rate::per_second(10)).build()?)
+//!     .max_bytes(64 << 20)
+//!     .build()?;
+//! assert!(limiter.check("192.0.2.1").is_allowed());
+//! assert!(limiter.stats().bytes <= 64 << 20);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Expired state is equivalent to no state, so no sweep is needed: a slot whose time has passed is
 //! a free slot. When memory runs out, a new key evicts the key with the least debt (under an attack
 //! with random keys at most one unit), never one that is being denied. Evictions are counted.

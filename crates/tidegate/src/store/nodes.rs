@@ -14,12 +14,14 @@ pub struct Nodes {
 
 impl Nodes {
     /// A number that never changes.
+    #[doc(hidden)]
     pub fn fixed(count: NonZeroU32) -> Self {
         Self { count: Arc::new(AtomicU32::new(count.get())), is_auto: false }
     }
 
     /// A number that follows the registry of a store. It is 1 until the registry was first read, and
     /// stays 1 unless it comes from a store, as `RedisStore::nodes`.
+    #[doc(hidden)]
     pub fn auto() -> Self {
         Self { count: Arc::new(AtomicU32::new(1)), is_auto: true }
     }

@@ -1,6 +1,6 @@
 //! Divides a batch between what is decided here and what goes on to the store, and merges the decisions.
 
-use tidegate_core::{Decision, Timestamp};
+use tidegate_core::{Decision, Op, Timestamp};
 
 use super::Charge;
 
@@ -47,6 +47,16 @@ pub(super) fn all_allowed(decisions: &[Decision]) -> bool {
 /// The decisions of charges that are not made because another charge of the request is denied.
 pub(super) fn fresh(charges: &[Charge<'_>], at: Timestamp) -> Vec<Decision> {
     charges.iter().map(|charge| charge.fresh_decision(at)).collect()
+}
+
+/// The charge that returns what an admitted charge took; `None` if it took nothing.
+pub(super) fn returning<'a>(charge: &Charge<'a>, decision: &Decision) -> Option<Charge<'a>> {
+    let op = match (charge.op, decision.lease) {
+        (_, Some(lease)) => Op::Release(lease),
+        (Op::Take(cost), None) => Op::Return(cost),
+        _ => return None,
+    };
+    Some(Charge { op, reserving: None, ..*charge })
 }
 
 /// Runs when it is dropped, unless the request is admitted: returns what was taken here for a request that

@@ -1,5 +1,17 @@
 //! The Redis store: shares state between nodes, in Redis or Valkey.
 //!
+//! ```no_run
+//! use tidegate::store::redis::{RedisConfig, RedisStore};
+//! use tidegate::{Limit, Limiter, Rate};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = RedisStore::connect(RedisConfig::new("redis://127.0.0.1:6379")?).await?;
+//! let limit = Limit::token_bucket(Rate::per_minute(100)).build()?;
+//! let limiter = Limiter::builder().limit("per user", limit).shared(store)?;
+//! let verdict = limiter.check("user:17").await?;
+//! # Ok(()) }
+//! ```
+//!
 //! # How
 //! Each decision is one script call, so it is atomic. The script reads the server's clock, decides
 //! whether to admit, writes the state with its time to live, and returns the state it decided on.

@@ -9,29 +9,29 @@
 //! that, `tier: leased` needs fewer calls and loses less. Units are lost where one shard is exhausted before the
 //! others. Measured with eight nodes, each unit of one window requested once:
 //!
-//! | units, shards | lost | two random shards | one random shard |
-//! |---|---|---|---|
-//! | 1,000,000 in 10 | 0.0002 % | 0.07 % | 0.14 % |
-//! | 100,000 in 10 | 0.003 % | 0.2 % | 0.4 % |
-//! | 10,000 in 10 | 0.03 % | 0.6 % | 1.2 % |
-//! | 1,000 in 10 | 0.3 % | 2.3 % | 4 % |
-//! | 1,000 in 100 | 3 % | 7 % | 12 % |
+//! | units, shards | lost | with a random shard |
+//! |---|---|---|
+//! | 1,000,000 in 10 | 0.0002 % | 0.14 % |
+//! | 100,000 in 10 | 0.005 % | 0.4 % |
+//! | 10,000 in 10 | 0.05 % | 1.2 % |
+//! | 1,000 in 10 | 0.5 % | 4 % |
+//! | 1,000 in 100 | 4.5 % | 12 % |
 //!
 //! # Choice of a shard
-//! Requests for a key take its shards by turns, from another start on each node. A denied request asks one more
-//! shard, at random. A shard whose server is known to be unavailable is left out: fewer units are admitted, and no
-//! request needs the fallback until all servers are unavailable.
+//! Requests for a key take its shards by turns, from another start on each node. A shard whose server is known to be
+//! unavailable is left out: fewer units are admitted, and no request needs the fallback until all servers are
+//! unavailable.
 //!
 //! # Differences from a whole key
 //! - A cost above the units of one shard is always denied.
-//! - A denial tells when the sooner of the shards asked is free. `remaining` is estimated from the shards asked.
+//! - A denial tells when its shard is free. `remaining` is estimated from the shard asked.
 //! - A read of a single key asks all shards; an explanation is that of the shard with the fewest units left. Resets,
 //!   returns and debits go to all shards, and need all their servers.
 //! - The number of shards is part of the keys: changing it starts every key afresh, once.
 //! - Limits that space requests, in-flight limits, and limits with fewer units than shards stay whole.
 //!
 //! # Bound
-//! [`MAX_SHARDS`] shards per key, two shards per request, 32 KiB for turns.
+//! [`MAX_SHARDS`] shards per key, one shard per request, 32 KiB for turns.
 
 mod division;
 mod spread;
@@ -43,7 +43,6 @@ use tidegate_core::{Decision, Explanation, Op, Outcome, Timestamp};
 
 use self::division::{Division, Shard};
 use self::spread::spread;
-use super::partition::Partition;
 use super::shared::Layers;
 use super::{Batch, Charge, DecisionSource, Store, StoreError};
 use crate::key::Key;
@@ -61,85 +60,20 @@ pub(super) struct ShardTurns {
     seed: u64,
     /// The next turn, by a hash of the key.
     turns: Box<[AtomicU64]>,
-    asked_again: AtomicU64,
-    admitted_again: AtomicU64,
-}
-
-/// Requests that asked a second shard.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ShardStats {
-    /// Charges that one shard denied and a second was asked for.
-    pub asked_again: u64,
-    /// Of these, the charges that the second shard admitted.
-    pub admitted_again: u64,
-}
-
-/// The shards that one charge may go to: the first, and the one to ask if it denies.
-struct Choice {
-    division: Division,
-    asked: Shard,
-    other: Option<Shard>,
-    /// The decision of each shard that was asked.
-    said: Vec<(u32, Decision)>,
 }
 
 impl ShardTurns {
     pub(super) fn new(seed: u64) -> Self {
         let turns = (0..TURNS).map(|_| AtomicU64::new(0)).collect();
-        Self { seed, turns, asked_again: AtomicU64::new(0), admitted_again: AtomicU64::new(0) }
+        Self { seed, turns }
     }
 
-    pub(super) fn stats(&self) -> ShardStats {
-        ShardStats {
-            asked_again: self.asked_again.load(Ordering::Relaxed),
-            admitted_again: self.admitted_again.load(Ordering::Relaxed),
-        }
-    }
-
-    /// The shard of a key whose turn it is, and a random number.
-    fn turn(&self, key: Key<'_>, of: u32) -> (u32, u64) {
+    /// The shard of a key whose turn it is.
+    fn turn(&self, key: Key<'_>, of: u32) -> u32 {
         let number = key.number();
         let turn = self.turns[number as usize % TURNS].fetch_add(1, Ordering::Relaxed);
-        let start = mixed(self.seed ^ number);
-        let shard = start.wrapping_add(turn) % u64::from(of);
-        (shard as u32, mixed(start.wrapping_add(turn)))
+        (mixed(self.seed ^ number).wrapping_add(turn) % u64::from(of)) as u32
     }
-
-    fn count_second(&self, decision: &Decision) {
-        self.asked_again.fetch_add(1, Ordering::Relaxed);
-        self.admitted_again.fetch_add(u64::from(decision.is_allowed()), Ordering::Relaxed);
-    }
-}
-
-impl Choice {
-    fn hear(&mut self, decision: Decision) {
-        self.said.retain(|(number, _)| *number != self.asked.number);
-        self.said.push((self.asked.number, decision));
-    }
-
-    /// Turns to the second shard, if there is one and the first has denied for now.
-    fn turn(&mut self) -> bool {
-        let is_denied = self.said.last().is_some_and(|(_, it)| it.retry_after().is_some());
-        let Some(other) = self.other.take_if(|_| is_denied) else { return false };
-        self.asked = other;
-        true
-    }
-
-    fn whole(&self, last: &Decision) -> Decision {
-        let whole = self.division.whole(&self.said, last);
-        let outcome = if last.is_allowed() { last.outcome } else { soonest(&self.said) };
-        Decision { outcome, ..whole }
-    }
-}
-
-/// The charges, those of divided keys on the shards that are asked now.
-fn on_shards<'s>(charges: &[Charge<'s>], choices: &'s [Option<Choice>]) -> Vec<Charge<'s>> {
-    let each = charges.iter().zip(choices);
-    each.map(|(charge, choice)| match choice {
-        Some(choice) => choice.asked.charge(charge),
-        None => *charge,
-    })
-    .collect()
 }
 
 /// A number that looks unrelated to this one (splitmix64).
@@ -148,16 +82,6 @@ const fn mixed(number: u64) -> u64 {
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ z >> 31
-}
-
-/// The denial that ends first.
-fn soonest(said: &[(u32, Decision)]) -> Outcome {
-    let waits = said.iter().filter_map(|(_, decision)| decision.retry_after());
-    Outcome::Deny { retry_after: waits.min() }
-}
-
-fn no_decision() -> StoreError {
-    StoreError::Protocol("no decision".into())
 }
 
 impl<S: Store + 'static> Layers<S> {
@@ -195,8 +119,18 @@ impl<S: Store + 'static> Layers<S> {
         }
         let takes = charges.iter().all(|charge| matches!(charge.op, Op::Take(_)));
         if batch.is_all_or_nothing() || takes {
-            return self.ask_shards(now, batch, decisions).await;
+            return Box::pin(self.ask_shards(now, batch, decisions)).await;
         }
+        Box::pin(self.decide_shards_each(now, batch, decisions)).await
+    }
+
+    async fn decide_shards_each(
+        &self,
+        now: Timestamp,
+        batch: Batch<'_>,
+        decisions: &mut Vec<Decision>,
+    ) -> Result<DecisionSource, StoreError> {
+        let charges = batch.charges;
         let (mut told, mut source) = (Vec::with_capacity(charges.len()), DecisionSource::Store);
         for charge in charges {
             let one = batch.of(slice::from_ref(charge));
@@ -225,77 +159,48 @@ impl<S: Store + 'static> Layers<S> {
             return self.send_explain(now, charge).await;
         };
         let (said, _) = self.ask_all(now, charge, &division, |_| Op::Read(0)).await?;
-        let least = said.iter().min_by_key(|(_, decision)| decision.remaining);
-        let shard = division.shard(charge.key, least.map_or(0, |(number, _)| *number));
+        let least = (0..).zip(&said).min_by_key(|(_, decision)| decision.remaining);
+        let shard = division.shard(charge.key, least.map_or(0, |(number, _)| number));
         self.send_explain(now, &shard.charge(charge)).await
     }
 
-    /// Two shards of a charge's key whose servers are not known to be unavailable, if there are.
-    fn choose(&self, charge: &Charge<'_>, division: Division) -> Choice {
+    /// The shard of a charge's key whose turn it is, or the next one whose server is not known to be unavailable.
+    fn choose(&self, charge: &Charge<'_>, division: &Division) -> Shard {
         let cost = match charge.op {
             Op::Take(cost) | Op::Read(cost) => cost,
             _ => 0,
         };
         let of = division.eligible(cost);
-        let (first, chance) = self.shards.turn(charge.key, of);
-        let second = (first + 1 + chance as u32 % (of - 1).max(1)) % of;
-        let sendable = |from: u32, but: Option<u32>| {
-            let numbers = (0..of).map(|step| (from + step) % of).filter(|it| Some(*it) != but);
-            let mut shards = numbers.map(|number| division.shard(charge.key, number));
-            shards.find(|shard| self.is_sendable(&shard.charge(charge)).is_ok())
-        };
-        let chosen = sendable(first, None);
-        let second = chosen.as_ref().and_then(|chosen| sendable(second, Some(chosen.number)));
+        let first = self.shards.turn(charge.key, of);
+        let shard = |step: u32| division.shard(charge.key, (first + step) % of);
+        let sendable = |shard: &Shard| self.is_sendable(&shard.charge(charge)).is_ok();
         // If all servers are unavailable, sending fails.
-        let asked = chosen.unwrap_or_else(|| division.shard(charge.key, first));
-        Choice { division, asked, other: second, said: Vec::with_capacity(2) }
+        (0..of).map(shard).find(sendable).unwrap_or_else(|| shard(0))
     }
 
-    /// Decides takes and reads, each on one shard, and on another if that denies.
+    /// Decides takes and reads, each on one shard.
     async fn ask_shards(
         &self,
         now: Timestamp,
         batch: Batch<'_>,
         whole: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
-        let (charges, is_group) = (batch.charges, batch.is_all_or_nothing());
-        let choose = |charge| Division::of(charge).map(|it| self.choose(charge, it));
-        let mut choices: Vec<Option<Choice>> = charges.iter().map(choose).collect();
-        let mut decisions = Vec::with_capacity(charges.len());
-        let first = on_shards(charges, &choices);
-        let mut source = self.decide_cached(now, batch.of(&first), &mut decisions).await?;
-        for (choice, decision) in choices.iter_mut().zip(&decisions) {
-            choice.iter_mut().for_each(|choice| choice.hear(*decision));
-        }
-        let turns = choices.iter_mut().map(|it| it.as_mut().is_some_and(Choice::turn));
-        let again: Vec<bool> = turns.collect();
-        // All or nothing: a denial that no other shard can change settles the request; otherwise all are asked.
-        let is_settled = |(decision, again): (&Decision, &bool)| !decision.is_allowed() && !again;
-        let is_vain = is_group && decisions.iter().zip(&again).any(is_settled);
-        if again.contains(&true) && !is_vain {
-            let second = on_shards(charges, &choices);
-            let partition = Partition::new(&second, |i| is_group || again[i]);
-            let mut said = Vec::with_capacity(partition.here.len());
-            let asked = self.decide_cached(now, batch.of(&partition.here), &mut said).await;
-            // Without an answer, the first shards' decisions stand.
-            if let Ok(own) = asked {
-                source = source.max(own);
-                let kept = decisions.iter().zip(&again).filter(|(_, again)| !is_group && !**again);
-                let kept: Vec<Decision> = kept.map(|(decision, _)| *decision).collect();
-                decisions.clear();
-                partition.merge(said, kept, &mut decisions);
-                for ((choice, decision), again) in choices.iter_mut().zip(&decisions).zip(&again) {
-                    choice.iter_mut().for_each(|choice| choice.hear(*decision));
-                    if *again {
-                        self.shards.count_second(decision);
-                    }
-                }
+        let choose = |charge: &Charge<'_>| {
+            let division = Division::of(charge)?;
+            Some((division, self.choose(charge, &division)))
+        };
+        let chosen: Vec<Option<(Division, Shard)>> = batch.charges.iter().map(choose).collect();
+        let asked = batch.charges.iter().zip(&chosen).map(|(charge, chosen)| match chosen {
+            Some((_, shard)) => shard.charge(charge),
+            None => *charge,
+        });
+        let (asked, before): (Vec<Charge<'_>>, _) = (asked.collect(), whole.len());
+        let source = self.decide_cached(now, batch.of(&asked), whole).await?;
+        for (decision, chosen) in whole[before..].iter_mut().zip(&chosen) {
+            if let Some((division, _)) = chosen {
+                *decision = division.whole(&[*decision], decision);
             }
         }
-        whole.extend(decisions.iter().zip(&choices).map(|(decision, choice)| match choice {
-            Some(choice) => choice.whole(decision),
-            None => *decision,
-        }));
         Ok(source)
     }
 
@@ -306,14 +211,14 @@ impl<S: Store + 'static> Layers<S> {
         charge: &Charge<'_>,
         division: &Division,
         op: impl Fn(u32) -> Op,
-    ) -> Result<(Vec<(u32, Decision)>, DecisionSource), StoreError> {
+    ) -> Result<(Vec<Decision>, DecisionSource), StoreError> {
         let shards = (0..division.shards()).map(|number| division.shard(charge.key, number));
         let shards: Vec<Shard> = shards.collect();
         let each = shards.iter().map(|it| Charge { op: op(it.number), ..it.charge(charge) });
         let each: Vec<Charge<'_>> = each.collect();
         let mut said = Vec::with_capacity(each.len());
         let source = self.decide_cached(now, Batch::each(&each), &mut said).await?;
-        Ok(((0..).zip(said).collect(), source))
+        Ok((said, source))
     }
 
     /// Decides an operation on a key as a whole.
@@ -327,7 +232,7 @@ impl<S: Store + 'static> Layers<S> {
             Op::Return(units) | Op::Force(units) => {
                 let (before, _) = self.ask_all(now, charge, division, |_| Op::Read(0)).await?;
                 let gives = matches!(charge.op, Op::Return(_));
-                let room = before.iter().map(|(_, it)| match gives {
+                let room = before.iter().map(|it| match gives {
                     true => it.limit.saturating_sub(it.remaining),
                     false => it.remaining,
                 });
@@ -341,11 +246,17 @@ impl<S: Store + 'static> Layers<S> {
             }
             op => self.ask_all(now, charge, division, |_| op).await?,
         };
-        let soonest = soonest(&said);
-        let allowed = said.iter().map(|(_, it)| it).find(|it| it.is_allowed());
-        let last = allowed.or(said.first().map(|(_, it)| it)).copied().ok_or_else(no_decision)?;
-        let unbooked = said.iter().map(|(_, it)| it.unbooked).sum();
-        let outcome = if allowed.is_some() { last.outcome } else { soonest };
+        let allowed = said.iter().find(|it| it.is_allowed());
+        let none = || StoreError::Protocol("no decision".into());
+        let last = *allowed.or(said.first()).ok_or_else(none)?;
+        let outcome = match allowed {
+            Some(allowed) => allowed.outcome,
+            // The denial that ends first.
+            None => {
+                Outcome::Deny { retry_after: said.iter().filter_map(Decision::retry_after).min() }
+            }
+        };
+        let unbooked = said.iter().map(|it| it.unbooked).sum();
         Ok((Decision { outcome, unbooked, ..division.whole(&said, &last) }, source))
     }
 }

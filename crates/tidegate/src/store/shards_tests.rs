@@ -79,7 +79,6 @@ enum Way {
     Chance,
     ChanceTwice,
     Turns,
-    TurnsAndChance,
 }
 
 /// How many of so many requests are admitted, evenly over one minute and by chance on one of the nodes.
@@ -102,8 +101,7 @@ fn admitted(limit: &Limit, shards: u16, offered: u64, (nodes, run): (u64, u64), 
         match way {
             Way::Chance => on(any(1)),
             Way::ChanceTwice => on(any(1)) || on(any(2)),
-            Way::Turns => on(node.0.shards.turn(whole.key, shards.into()).0),
-            Way::TurnsAndChance => decide(node, now, &[whole])[0].is_allowed(),
+            Way::Turns => decide(node, now, &[whole])[0].is_allowed(),
         }
     };
     (0..offered).filter(|number| is_allowed(*number)).count() as u64
@@ -115,13 +113,13 @@ fn admitted(limit: &Limit, shards: u16, offered: u64, (nodes, run): (u64, u64), 
 fn a_million_a_minute_in_ten_shards_loses_less_than_a_five_hundredth() {
     let limit = built(Limit::fixed_window(Rate::per_minute(1_000_000)));
     for nodes in [1, 8] {
-        let lost = [Way::Chance, Way::ChanceTwice, Way::Turns, Way::TurnsAndChance]
+        let lost = [Way::Chance, Way::ChanceTwice, Way::Turns]
             .map(|way| 1_000_000 - admitted(&limit, 10, 1_000_000, (nodes, 0), way));
         println!("1,000,000 in 10, {nodes} nodes: lost {lost:?}");
         assert!(lost[0] <= 2_000 && lost[1] <= 1_000, "by chance: {lost:?}");
-        assert!(lost[2] <= 50 && lost[3] <= 10, "by turns: {lost:?}");
+        assert!(lost[2] <= 50, "by turns: {lost:?}");
     }
-    let twice = admitted(&limit, 10, 2_000_000, (8, 0), Way::TurnsAndChance);
+    let twice = admitted(&limit, 10, 2_000_000, (8, 0), Way::Turns);
     assert_eq!(twice, 1_000_000, "never more, and all of it");
 }
 
@@ -131,13 +129,13 @@ fn losses_are_as_the_guide_tells() {
     const RUNS: u64 = 10;
     for (count, shards) in [(100_000, 10), (10_000, 10), (1_000, 10), (1_000, 100)] {
         let limit = built(Limit::fixed_window(Rate::per_minute(count)));
-        let lost = [Way::Chance, Way::ChanceTwice, Way::Turns, Way::TurnsAndChance].map(|way| {
+        let lost = [Way::Chance, Way::ChanceTwice, Way::Turns].map(|way| {
             (0..RUNS).map(|run| count - admitted(&limit, shards, count, (8, run), way)).sum()
         });
         println!("{RUNS} times {count} in {shards}, 8 nodes: lost {lost:?}");
-        let [by_chance, by_chance_twice, _, here]: [u64; 4] = lost;
+        let [by_chance, by_chance_twice, here]: [u64; 3] = lost;
         assert!(here < by_chance_twice && by_chance_twice < by_chance, "{lost:?}");
-        assert!(here * 100 <= RUNS * count * 3, "{lost:?}");
+        assert!(here * 100 <= RUNS * count * 5, "{lost:?}");
     }
 }
 
@@ -246,28 +244,24 @@ fn what_a_shard_is_denied_on_is_not_told_of_the_whole() {
 }
 
 #[test]
-fn a_second_shard_is_asked_where_one_denies_and_no_third() {
+fn each_request_asks_one_shard() {
     let limit = built(Limit::token_bucket(Rate::per_minute(100)));
     let store = seeded(Watched::new(), 1);
-    let (mut all, mut most) = (0, 0);
-    for number in 0..400 {
-        // Some shards are used up before the rest.
-        let cost = 1 + u64::from(number % 7 == 0);
-        let decision = decide(&store, NOW, &[charge(&limit, "whale", Op::Take(cost), 50)])[0];
-        all += if decision.is_allowed() { cost } else { 0 };
+    let mut shards: HashSet<Scope> = HashSet::new();
+    let mut take = || {
+        let decision = decide(&store, NOW, &[charge(&limit, "whale", Op::Take(1), 50)])[0];
         let asked = store.store().asked();
-        let shards: HashSet<Scope> = asked.iter().map(|(scope, _)| *scope).collect();
-        assert_eq!(shards.len(), asked.len(), "each once");
-        most = most.max(asked.len());
-    }
-    let stats = store.stats().shards;
-    assert_eq!((all, most), (100, 2));
-    assert!(stats.admitted_again > 0 && stats.asked_again > stats.admitted_again, "{stats:?}");
+        assert!(asked.len() <= 1, "{asked:?}");
+        shards.extend(asked.iter().map(|(scope, _)| *scope));
+        decision.is_allowed()
+    };
+    assert_eq!((0..400).filter(|_| take()).count(), 100);
+    assert_eq!(shards.len(), 50);
 }
 
-/// The sooner of both shards; the rest as far as is known.
+/// The time is that of the shard that was asked; the rest is estimated from it.
 #[test]
-fn a_denial_says_when_the_sooner_shard_is_free() {
+fn a_denial_says_when_its_shard_is_free() {
     let limit = built(Limit::token_bucket(Rate::per_second(2)).burst(4));
     let store = sharded(memory());
     let take = |micros, cost| {
@@ -278,11 +272,10 @@ fn a_denial_says_when_the_sooner_shard_is_free() {
     assert_eq!((first.limit, first.remaining), (4, 0), "as much as the shard that was asked has");
     assert!(take(300_000, 2).is_allowed(), "the other one");
     let denied = take(300_000, 1);
-    // One unit a second in each shard: the first has it 0.7 s from now, the other 1 s.
+    // One unit a second in each shard: the first has it 0.7 s from now.
     assert_eq!(denied.retry_after(), Some(Span::from_millis(700)));
     assert_eq!((denied.limit, denied.remaining), (4, 0));
-    assert_eq!(denied.reset_after, Span::from_secs(2));
-    assert!(take(1_000_000, 1).is_allowed());
+    assert_eq!(denied.reset_after, Span::from_millis(1_700));
 }
 
 /// A cost above the capacity of every shard is never admitted; a cost that only some shards can hold goes to those.
@@ -297,7 +290,6 @@ fn a_cost_above_what_shards_hold_is_denied_for_good() {
     assert!(take(3).retry_after().is_some());
 }
 
-/// All or nothing, across two attempts.
 #[test]
 fn charges_together_are_all_or_nothing() {
     let (hot, cool) = (Rate::per_minute(20), Rate::per_minute(12));

@@ -1,17 +1,22 @@
 //! The production stack: a shared store, and every layer in front of it, in one call.
 //!
-//! # Layer order
-//! A batch passes the layers from top to bottom. Each decides the charges that it can and passes the others on;
-//! `partition.rs` divides the batch and merges the decisions. ADR 17 gives the reasons for the order.
+//! ```no_run
+//! # #[cfg(feature = "redis")]
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use tidegate::store::redis::RedisConfig;
+//! use tidegate::store::shared::{SharedOptions, SharedStore};
+//! use tidegate::{Clock, Limit, Limiter, Rate};
 //!
-//! | layer | decides without the store |
-//! |---|---|
-//! | [`local`](super::local) | local limits (`local:`) and local overrides |
-//! | [`fallback`](super::fallback) | everything, while the store is unavailable |
-//! | [`lease`](super::lease) | hot keys of `tier: leased`, from units taken in advance |
-//! | [`shards`](super::shards) | nothing; divides a key of `shards: n` |
-//! | [`deny_cache`](super::deny_cache) | denials that the store would repeat |
-//! | [`circuits`](super::circuits) | nothing; sends no request to a server that does not answer |
+//! let config = RedisConfig::new("redis://127.0.0.1:6379")?;
+//! let store = SharedStore::connect(config, SharedOptions::default(), Clock::default()).await?;
+//! let limit = Limit::token_bucket(Rate::per_minute(100)).build()?;
+//! let limiter = Limiter::builder().limit("per user", limit).shared(store)?;
+//! let verdict = limiter.check("user:17").await?;
+//! # Ok(()) }
+//! ```
+//!
+//! A batch passes the layers in the order of the fields of `Layers`. Each decides the charges that it can and
+//! passes the others on. ADR 17 gives the reasons for the order.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -23,11 +28,11 @@ use tidegate_core::{Decision, Explanation, Op, Span, Timestamp};
 use super::background::Background;
 use super::circuits::{CircuitReport, Circuits, Drill, Endpoints};
 use super::deny_cache::{DenyCache, REFUND_STALENESS};
-use super::fallback::{Fallback, FallbackStats, LOCAL_BYTES, keep_debiting};
+use super::fallback::{Fallback, FallbackStats, LOCAL_BYTES, is_own_lease, keep_debiting};
 use super::lease::{LeaseStats, Leases};
 use super::local::{BYTES, LocalLimits, LocalStats, is_local};
 use super::memory::MemoryStore;
-use super::shards::{ShardStats, ShardTurns};
+use super::shards::ShardTurns;
 use super::{
     Batch, Charge, DecisionSource, Nodes, OnStoreFailure, SeenRevision, Store, StoreError,
 };
@@ -323,7 +328,6 @@ impl<S: Store + 'static> SharedStore<S> {
             local: layers.local.stats(),
             fallback: layers.fallback.stats(),
             leases: layers.leases.stats(layers.clock.now()),
-            shards: layers.shards.stats(),
             deny_cache_hits: layers.denials.hits(),
             deny_cache_entries: layers.denials.entries(),
         }
@@ -341,8 +345,6 @@ pub struct SharedStats {
     pub fallback: FallbackStats,
     /// From leased units.
     pub leases: LeaseStats,
-    /// By a second shard.
-    pub shards: ShardStats,
     /// Denials that were repeated.
     pub deny_cache_hits: u64,
     /// Denials that are remembered, those included that have ended and were not replaced yet.
@@ -400,11 +402,13 @@ impl<S: Store + 'static> Store for SharedStore<S> {
         if layers.seen.is_news(batch.revision) {
             layers.drop_old_numbers();
         }
-        if batch.charges.iter().any(is_local) {
-            return layers.decide_local(now, batch, decisions).await;
-        }
-        let [charge] = batch.charges else {
-            return layers.decide_or_fall_back(now, batch, decisions).await;
+        let charge = match batch.charges {
+            [charge] if !is_local(charge) && !is_own_lease(charge) => charge,
+            // What few requests need is boxed, so that the future of a single charge is small.
+            charges if charges.iter().any(is_local) => {
+                return Box::pin(layers.decide_local(now, batch, decisions)).await;
+            }
+            _ => return Box::pin(layers.decide_or_fall_back(now, batch, decisions)).await,
         };
         let print = layers.fallback.shares.print(charge.key);
         if let Some(decision) = layers.decide_at_once(now, charge, print) {
@@ -412,7 +416,12 @@ impl<S: Store + 'static> Store for SharedStore<S> {
             return Ok(DecisionSource::Store);
         }
         let charge = Charge { print: Some(print), ..*charge };
-        layers.decide_or_fall_back(now, batch.of(slice::from_ref(&charge)), decisions).await
+        let batch = batch.of(slice::from_ref(&charge));
+        // One charge cannot be divided: if its server is unavailable, sending fails.
+        match layers.ask(now, batch, decisions).await {
+            Err(error) => layers.decide_alone(layers.later(now), batch, &error, decisions),
+            answered => answered,
+        }
     }
 
     async fn explain(

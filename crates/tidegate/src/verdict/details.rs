@@ -1,4 +1,4 @@
-//! What each limit of a request decided, before and after folding.
+//! The decisions of all limits of a request, before and after folding.
 
 use std::sync::Arc;
 
@@ -12,24 +12,25 @@ use crate::limiter::NamedLimit;
 use crate::policy::{Domain, PolicyLimit, RequestLimit, Rule, RuleId};
 use crate::store::DecisionSource;
 
-/// Every limit that a request met.
+/// Every limit of a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Details {
     pub(crate) origin: Origin,
     pub(crate) records: Vec<Record>,
     /// The worst source of the decisions.
     pub(crate) source: DecisionSource,
-    /// Whether limits that are settled later have opened reservations.
+    /// Whether limits that are settled after the response have opened reservations.
     #[cfg(feature = "policy")]
     pub(crate) reserves: bool,
-    /// For each record why it applies, and its state; empty unless asked to explain.
+    /// For each record the reason why the limit applies, and the state; empty unless the call
+    /// explains.
     pub(crate) explained: Vec<(Option<String>, Option<Explanation>)>,
 }
 
-/// Where the limits of a request are described.
+/// Where the limits of a request are defined.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Origin {
-    /// Nowhere: they came with the request.
+    /// In the request.
     #[default]
     Request,
     /// In a limiter.
@@ -39,48 +40,48 @@ pub(crate) enum Origin {
     Domain(Arc<Domain>),
 }
 
-/// One limit that a request met.
+/// The result of one limit of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
-    /// Number of the descriptor that led to it.
+    /// Number of the descriptor that the limit matched.
     pub(crate) descriptor: usize,
     pub(crate) source: LimitSource,
     pub(crate) standing: Standing,
-    /// The numbers that it decided by; `None` if it is unlimited.
+    /// The limit's numbers; `None` if the limit is unlimited.
     pub(crate) numbers: Option<Limit>,
-    /// `None` if it was not decided.
+    /// `None` if the limit was not decided.
     pub(crate) decision: Option<Decision>,
-    /// Units that charging would leave, where the decision was only read.
+    /// Units that would be left after a charge, if the decision was only read.
     pub(crate) left: Option<u64>,
     /// Number of the key, which spreads the retries of a window's keys.
     pub(crate) key_number: u64,
-    /// When to tell a client to come back that is denied to protect the server.
+    /// The wait to report to a client that is denied to protect the server.
     pub(crate) retry: Option<Span>,
 }
 
-/// Where one limit is described.
-#[derive(Clone, Copy, Debug)]
+/// Where one limit is defined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LimitSource {
     /// Number of a limit of the limiter.
     Limiter(usize),
-    /// It came with the request.
+    /// In the request, with this algorithm.
     #[cfg(feature = "policy")]
     Inline(AlgorithmName),
-    /// A limit of a rule.
+    /// In a rule of a policy.
     #[cfg(feature = "policy")]
     Policy {
         rule: RuleId,
         limit: usize,
-        /// It is the part of the limit that is left for all classes but the first.
+        /// Whether this is the part of the limit that classes other than the first share.
         is_for_others: bool,
     },
-    /// A window of envoyproxy/ratelimit that came with a descriptor.
+    /// In a descriptor of the request: a window of envoyproxy/ratelimit.
     #[cfg(feature = "policy")]
     Descriptor(RequestLimit),
 }
 
 impl Record {
-    /// A limit that is enforced.
+    /// The record of an enforced limit.
     pub(crate) const fn live(
         descriptor: usize,
         source: LimitSource,
@@ -99,18 +100,27 @@ impl Record {
         }
     }
 
-    /// Whether it takes part in the verdict.
+    /// Whether the record takes part in the verdict.
     pub(crate) const fn counts(&self) -> bool {
         matches!(self.standing, Standing::Live | Standing::Quota)
     }
 
-    /// Whether it is the part of a limit that is left for all classes but the first.
+    /// Whether this is the part of a limit that classes other than the first share.
     #[cfg(feature = "policy")]
     pub(crate) const fn is_for_others(&self) -> bool {
         matches!(self.source, LimitSource::Policy { is_for_others: true, .. })
     }
 
-    /// Whether it denied.
+    /// Whether both records are of the same limit of the same request, whatever their results.
+    #[cfg(feature = "policy")]
+    pub(crate) fn is_of(&self, other: &Self) -> bool {
+        let is_beside = |record: &Self| record.standing == Standing::Beside;
+        self.descriptor == other.descriptor
+            && self.source == other.source
+            && is_beside(self) == is_beside(other)
+    }
+
+    /// Whether the limit denied.
     pub(crate) fn denies(&self) -> bool {
         self.decision.is_some_and(|decision| !decision.is_allowed())
     }
@@ -118,7 +128,7 @@ impl Record {
 
 #[cfg(feature = "policy")]
 impl Details {
-    /// The rule and the limit of a record; `None` if it came with the request.
+    /// The rule and the limit of a record; `None` if the limit came with the request.
     pub(crate) fn rule(&self, record: &Record) -> Option<(&Rule, &PolicyLimit)> {
         match (&self.origin, record.source) {
             (Origin::Domain(domain), LimitSource::Policy { rule, limit, .. }) => {

@@ -3,7 +3,7 @@
 /// The digits of a number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Digits {
-    /// As many as the largest number has.
+    /// Room for the digits of the largest number.
     digits: [u8; 20],
     start: usize,
 }

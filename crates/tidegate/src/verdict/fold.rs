@@ -8,8 +8,8 @@ use super::details::{Details, Record};
 use super::part::Standing;
 use super::{UNLIMITED, Verdict, decision};
 
-/// Ordered from the most lenient to the strictest: allowed, delayed, denied for a while, denied for good.
-/// Of two that are equal in this, the one with fewer units left is stricter.
+/// The order of decisions, from the most lenient to the strictest: allowed, delayed, denied for a
+/// while, denied for good. Of two equal ones, the decision with fewer units left is stricter.
 pub(crate) fn rank(decision: &Decision) -> (u8, Span, Reverse<u64>) {
     let left = Reverse(decision.remaining);
     match decision.outcome {
@@ -28,8 +28,8 @@ impl Record {
 }
 
 impl Verdict {
-    /// Folds in the decision of limit number `limit`, without listing it. Of equally strict limits the
-    /// last one decides.
+    /// Folds in the decision of limit number `limit`, without listing it. Of equally strict limits,
+    /// the last one decides.
     pub(crate) fn fold(&mut self, limit: usize, decision: Decision) {
         if !decision.is_allowed() && limit < 16 {
             self.denied |= 1 << limit;
@@ -55,7 +55,8 @@ impl Details {
     pub(crate) fn fold(self: Box<Self>, at: Timestamp) -> Verdict {
         let quota = self.exhausted_quota();
         let is_candidate = |(number, record): &(usize, &Record)| match record.standing {
-            // An exhausted quota denies only if all quotas are exhausted, and frees first of them.
+            // An exhausted quota denies only if all quotas are exhausted and it is the first to
+            // become free.
             Standing::Quota if record.denies() => quota == Some(*number),
             Standing::Live | Standing::Quota => record.decision.is_some(),
             _ => false,
@@ -90,7 +91,7 @@ impl Details {
         first.map(|(number, _)| number)
     }
 
-    /// A quota that is only a shadow is not exhausted, so it keeps the others from denying.
+    /// A quota in shadow mode never counts as exhausted, so the other quotas do not deny.
     fn is_quota(&self, record: &Record) -> bool {
         match record.standing {
             Standing::Quota => true,

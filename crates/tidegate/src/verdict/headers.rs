@@ -33,16 +33,16 @@ const MAX_LISTED: usize = 8;
 /// The most characters of a limit's name.
 const MAX_NAME: usize = 64;
 
-/// The most that a wait is prolonged.
+/// The longest jitter added to a wait.
 const MAX_JITTER: Span = Span::from_secs(5);
 
-/// The wait that is suggested if too many requests are in flight.
+/// The wait reported if too many requests are in flight.
 const IN_FLIGHT_RETRY: Span = Span::from_secs(1);
 
 /// The largest integer of a structured field.
 const MAX_INTEGER: u64 = 999_999_999_999_999;
 
-/// One limit as the fields list it.
+/// One limit, as the fields list it.
 #[derive(Clone, Copy, Debug)]
 struct Item<'a> {
     name: &'a str,
@@ -51,7 +51,7 @@ struct Item<'a> {
     decision: &'a Decision,
     /// Number of the key, which spreads the retries of a window's keys.
     key_number: u64,
-    /// When to tell a client to come back that is denied to protect the server.
+    /// The wait to report to a client that is denied to protect the server.
     retry: Option<Span>,
 }
 
@@ -77,7 +77,7 @@ pub struct Headers {
     x_rate_limit: bool,
 }
 
-/// The strictest limit, as `X-RateLimit-*` have it.
+/// The strictest limit, for `X-RateLimit-*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Numbers {
     limit: u64,
@@ -110,13 +110,12 @@ impl Verdict {
 }
 
 impl Headers {
-    /// The fields of a verdict given at `now` by the enforced limits, of which number `binding` is the
-    /// strictest.
+    /// The fields of a verdict at `now` by the enforced limits; number `binding` is the strictest.
     fn new(now: Timestamp, items: &[Item<'_>], binding: usize) -> Self {
         let Some(strictest) = items.get(binding) else { return Self::default() };
         let decision = strictest.decision;
         let mut fields = Self {
-            // As long as a name and two numbers usually are.
+            // The usual length of a name and two numbers.
             rate_limit_policy: String::with_capacity(48 * items.len().min(MAX_LISTED)),
             rate_limit: String::with_capacity(48 * items.len().min(MAX_LISTED)),
             retry_after: None,
@@ -143,7 +142,7 @@ impl Headers {
         fields
     }
 
-    /// The same with `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    /// Adds `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
     #[must_use]
     pub const fn with_x_rate_limit(mut self) -> Self {
         self.x_rate_limit = true;
@@ -217,13 +216,13 @@ impl From<Headers> for http::HeaderMap {
 }
 
 impl Item<'_> {
-    /// Adds what `RateLimit-Policy` says of the limit besides its name.
+    /// Adds the parameters of the limit in `RateLimit-Policy`, after its name.
     fn describe(&self, limit: u64, policy: &mut String) {
         parameter(policy, ";q=", limit.min(MAX_INTEGER));
         if let Some(Limit::InFlight(_)) = self.limit {
             policy.push_str(";qu=\"concurrent-requests\"");
         }
-        // The field has no fractions of a second.
+        // The field has whole seconds only.
         if let Some(length) = self.length().filter(|length| *length >= Span::from_secs(1)) {
             parameter(policy, ";w=", whole_seconds(length));
         }
@@ -235,7 +234,7 @@ impl Item<'_> {
         self.until_more(now).map(|wait| whole_seconds(wait).max(least))
     }
 
-    /// The time that the limit refers to: for buckets, that of a full refill.
+    /// The time that the limit refers to; for buckets, the time of a full refill.
     fn length(&self) -> Option<Span> {
         match &self.limit?.without_block() {
             Limit::Bucket(bucket) => {
@@ -249,8 +248,8 @@ impl Item<'_> {
         }
     }
 
-    /// Until a retry helps, or else until there is more: one unit, or a new window. `None` if there
-    /// is all there can be, or no wait helps.
+    /// Time until a retry helps, or else until one more unit or a new window. `None` if all units
+    /// are available, or no wait helps.
     fn until_more(&self, now: Timestamp) -> Option<Span> {
         let decision = self.decision;
         let wait = match self.limit.map(Limit::without_block) {
@@ -264,7 +263,7 @@ impl Item<'_> {
             }
             _ if decision.remaining >= decision.limit => return None,
             Some(Limit::Bucket(bucket)) => {
-                // All but one of the missing units come after the next one.
+                // All missing units but one are refilled after the next one.
                 let missing = bucket.capacity().saturating_sub(decision.remaining);
                 let later = bucket.time_of(missing.saturating_sub(1))?;
                 Span::from_micros(decision.reset_after.as_micros().saturating_sub(later.ticks))
@@ -278,7 +277,7 @@ impl Item<'_> {
         Some(Span::from_micros(wait.as_micros().saturating_add(self.jitter(now).as_micros())))
     }
 
-    /// By how much this key waits longer than its window says.
+    /// Time that this key waits beyond the end of its window.
     fn jitter(&self, now: Timestamp) -> Span {
         let (length, offset) = match self.limit {
             Some(Limit::FixedWindow(window)) => (window.length(), window.offset()),
@@ -292,7 +291,7 @@ impl Item<'_> {
     }
 }
 
-/// The last steps of `SplitMix64`: keys that differ in one letter are sent to different instants.
+/// The last steps of `SplitMix64`: keys that differ in one letter get different jitters.
 const fn mix(key: u64, window: u64) -> u64 {
     let mut mixed = key ^ window.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -306,7 +305,8 @@ fn parameter(field: &mut String, key: &str, number: u64) {
     digits::push(field, number);
 }
 
-/// Adds a string of structured fields; what cannot stand in one becomes a line below.
+/// Adds a string of structured fields. Characters that such a string cannot contain become
+/// underscores.
 fn quote(field: &mut String, name: &str) {
     field.push('"');
     if name.len() <= MAX_NAME && digits::is_plain(name) {

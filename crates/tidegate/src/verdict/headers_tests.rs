@@ -21,7 +21,7 @@ impl Asked {
         Self { name, limit, decision: limit.decide(&mut state, now, Op::Take(1)) }
     }
 
-    fn told(&self, key_number: u64) -> Item<'_> {
+    fn item(&self, key_number: u64) -> Item<'_> {
         Item {
             name: self.name,
             limit: Some(&self.limit),
@@ -49,7 +49,7 @@ fn read(field: &str) -> Vec<(String, Vec<(String, i64)>)> {
 }
 
 fn one(now: Timestamp, asked: &Asked) -> Headers {
-    Headers::new(now, &[asked.told(0)], 0)
+    Headers::new(now, &[asked.item(0)], 0)
 }
 
 const NOW: Timestamp = Timestamp::from_secs(1_743_929_953);
@@ -77,7 +77,7 @@ fn a_bucket_tells_capacity_refill_and_the_next_unit() {
 fn limits_are_told_in_their_order() {
     let burst = Asked::after("burst", Limit::sliding_log(Rate::per_minute(100)), 100, NOW);
     let daily = Asked::after("daily", Limit::sliding_log(Rate::per_day(1_000)), 587, NOW);
-    let fields = Headers::new(NOW, &[burst.told(1), daily.told(2)], 0);
+    let fields = Headers::new(NOW, &[burst.item(1), daily.item(2)], 0);
     assert_eq!(fields.rate_limit_policy(), "\"burst\";q=100;w=60, \"daily\";q=1000;w=86400");
     assert_eq!(fields.rate_limit(), "\"burst\";r=0;t=60, \"daily\";r=412;t=86400");
     assert_eq!(fields.retry_after(), Some(60));
@@ -113,10 +113,10 @@ fn windows_send_nobody_back_too_soon_and_not_all_at_once() {
             let asked = Asked::after("w", limit, 3, NOW);
             let truth = whole_seconds(asked.decision.retry_after().expect("denied for a while"));
             let wait = |whose| {
-                let fields = Headers::new(NOW, &[asked.told(whose)], 0);
-                let told = read(fields.rate_limit());
+                let fields = Headers::new(NOW, &[asked.item(whose)], 0);
+                let answer = read(fields.rate_limit());
                 let wait = fields.retry_after().expect("denied");
-                assert_eq!(told[0].1[1], ("t".to_owned(), wait.cast_signed()));
+                assert_eq!(answer[0].1[1], ("t".to_owned(), wait.cast_signed()));
                 assert!((truth..=truth + most).contains(&wait), "{window}: {truth} {wait}");
                 wait
             };
@@ -182,9 +182,9 @@ fn every_name_can_be_read_back() {
     ] {
         let Asked { limit, decision, .. } =
             Asked::after("", Limit::token_bucket(Rate::per_minute(2)), 0, NOW);
-        let told =
+        let answer =
             Item { name, limit: Some(&limit), decision: &decision, key_number: 0, retry: None };
-        let fields = Headers::new(NOW, &[told], 0);
+        let fields = Headers::new(NOW, &[answer], 0);
         assert_eq!(read(fields.rate_limit_policy())[0].0, expected);
         assert_eq!(read(fields.rate_limit())[0].0, expected);
     }
@@ -206,12 +206,12 @@ fn the_limit_that_speaks_is_always_told() {
     let asked = Asked::after("some", Limit::token_bucket(Rate::per_minute(2)), 0, NOW);
     let denying =
         Asked { name: "last", ..Asked::after("", Limit::gcra(Rate::per_minute(2)), 1, NOW) };
-    let mut told = vec![asked.told(0); 20];
-    told.push(denying.told(0));
-    let fields = Headers::new(NOW, &told, 20);
+    let mut answer = vec![asked.item(0); 20];
+    answer.push(denying.item(0));
+    let fields = Headers::new(NOW, &answer, 20);
     let items = read(fields.rate_limit());
     assert_eq!(items.len(), MAX_LISTED);
     assert_eq!(items[MAX_LISTED - 1].0, "last");
     assert_eq!(fields.retry_after(), Some(30));
-    assert_eq!(read(Headers::new(NOW, &told, 3).rate_limit_policy()).len(), MAX_LISTED);
+    assert_eq!(read(Headers::new(NOW, &answer, 3).rate_limit_policy()).len(), MAX_LISTED);
 }

@@ -63,7 +63,7 @@ impl Verdict {
     }
 }
 
-/// Why a request was not served, as the problem types of the IETF draft and RFC 9457 have it.
+/// The reason that a request was not served, as a problem type of the IETF draft or of RFC 9457.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[doc(hidden)]
@@ -72,7 +72,7 @@ pub enum Problem {
     QuotaExceeded,
     /// The server sheds load, or its store is unavailable (503).
     ReducedCapacity,
-    /// The request can be read in several ways (400).
+    /// The request is ambiguous (400).
     BadRequest,
     /// The limits of this server are misconfigured (500).
     Misconfigured,
@@ -186,7 +186,7 @@ fn numbers(text: &mut String, decision: Option<&Decision>) {
     }
 }
 
-/// The wait, and `never` if none helps.
+/// Writes the wait, and `never` if no wait helps.
 fn wait(text: &mut String, retry_after: Option<Span>, is_never: bool) {
     span(text, ",\"retry_after_ms\":", retry_after);
     if is_never {

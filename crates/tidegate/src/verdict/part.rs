@@ -1,4 +1,4 @@
-//! What one limit said.
+//! The decision of one limit.
 
 use tidegate_core::{Decision, Explanation, Limit, Span};
 
@@ -9,27 +9,29 @@ use crate::policy::{PolicyLimit, RequestLimit, Rule};
 #[cfg(feature = "policy")]
 use crate::store::OnStoreFailure;
 
-/// What one limit said to a request.
+/// The decision of one limit on a request.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Part<'a> {
-    /// The name of the limit, or else the path of its rule; `given` if it came with the request.
+    /// The name of the limit, or the path of its rule if the limit has no name; `given` if the
+    /// limit came with the request.
     pub name: &'a str,
-    /// Number of the descriptor that led to it; of the key, for limits that came with the request.
+    /// Number of the descriptor that the limit matched. For limits that came with the request,
+    /// number of the key.
     pub descriptor: usize,
     /// The name of its algorithm; `in_flight` for an in-flight limit.
     pub algorithm: &'static str,
     /// Whether it is enforced.
     pub standing: Standing,
-    /// The numbers that it decided by; `None` if it allows everything.
+    /// The limit's numbers; `None` if the limit allows everything.
     pub numbers: Option<&'a Limit>,
-    /// What it decided; `None` if it did not.
+    /// The decision; `None` if the limit was not decided.
     pub decision: Option<&'a Decision>,
-    /// Why it applies; only from `explain`.
+    /// Why the limit applies; only from `explain`.
     pub reason: Option<&'a str>,
     /// The state of the key; only from `explain`.
     pub state: Option<&'a Explanation>,
-    /// The rule and the limit as the policy has them.
+    /// The rule and the limit in the policy.
     #[cfg(feature = "policy")]
     pub rule: Option<(&'a Rule, &'a PolicyLimit)>,
     record: &'a Record,
@@ -41,24 +43,24 @@ pub struct Part<'a> {
 pub enum Standing {
     /// Enforced: its denial denies the request.
     Live,
-    /// Enforced if every quota of the request is exhausted (`quota_mode`).
+    /// Enforced only if every quota of the request is exhausted (`quota_mode`).
     Quota,
     /// Decided and counted, not enforced.
     Shadow,
-    /// A shadow with other numbers, beside the live limit before it.
+    /// A shadow limit with other numbers, beside the live limit before it.
     Beside,
     /// Allows everything.
     Unlimited,
     /// Another limit of the request replaces it.
     Replaced,
-    /// An in-flight limit, skipped because the call cannot release what it takes.
+    /// An in-flight limit that the call cannot release and therefore skips.
     Skipped,
     /// Switched off.
     Off,
 }
 
 impl Verdict {
-    /// What each limit said, descriptor by descriptor. Empty for verdicts of checks that do not list them
+    /// The decision of each limit, descriptor by descriptor. Empty for checks that do not list them
     /// (see [`Verdict`]).
     pub fn parts(&self) -> impl ExactSizeIterator<Item = Part<'_>> + DoubleEndedIterator + Clone {
         let details = self.details();
@@ -66,12 +68,12 @@ impl Verdict {
         (0..count).map(move |number| details.map_or_else(|| unreachable!(), |it| it.part(number)))
     }
 
-    /// The strictest limit; `None` if no limit counts, or the check did not list them.
+    /// The strictest limit; `None` if no limit counts, or if the check did not list its parts.
     pub fn strictest(&self) -> Option<Part<'_>> {
         self.parts().nth(self.binding()?)
     }
 
-    /// The strictest limit of one descriptor, enforced ones before shadows.
+    /// The strictest limit of one descriptor; enforced limits come before shadow limits.
     #[doc(hidden)]
     pub fn strictest_of(&self, descriptor: usize) -> Option<Part<'_>> {
         self.parts()
@@ -124,7 +126,7 @@ impl Details {
     }
 }
 
-/// The algorithm of a limit that no policy spells.
+/// The algorithm name of a limit that has no policy.
 const fn algorithm_of(limit: &Limit) -> &'static str {
     match &limit.without_block() {
         Limit::FixedWindow(_) => "fixed_window",
@@ -148,7 +150,7 @@ impl Part<'_> {
         self.record.denies()
     }
 
-    /// The window of envoyproxy/ratelimit that came with the descriptor, if it is one.
+    /// The window of envoyproxy/ratelimit that came with the descriptor, if any.
     #[doc(hidden)]
     #[cfg(feature = "policy")]
     pub const fn request_limit(&self) -> Option<RequestLimit> {
@@ -158,8 +160,8 @@ impl Part<'_> {
         }
     }
 
-    /// Whether it denies while the store is unavailable. A limit that came with the request follows the
-    /// setting for all.
+    /// Whether the limit denies while the store is unavailable. A limit that came with the request
+    /// follows the setting `store.on_failure`.
     pub(super) fn fails_closed(&self) -> bool {
         #[cfg(feature = "policy")]
         if let Some((_, limit)) = self.rule {
@@ -168,7 +170,7 @@ impl Part<'_> {
         true
     }
 
-    /// Whether its denials protect the server: 503, not 429.
+    /// Whether a denial protects the server: 503, not 429.
     pub(super) fn sheds(&self) -> bool {
         #[cfg(feature = "policy")]
         if let Some((_, limit)) = self.rule {
@@ -177,7 +179,7 @@ impl Part<'_> {
         false
     }
 
-    /// When to tell a client to come back that is denied to protect the server.
+    /// The wait to report to a client that is denied to protect the server.
     pub(super) const fn retry(&self) -> Option<Span> {
         self.record.retry
     }
@@ -199,13 +201,13 @@ impl Standing {
         Self::Off,
     ];
 
-    /// The standing of this name.
+    /// The standing with this name.
     #[doc(hidden)]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|standing| standing.as_str() == name)
     }
 
-    /// Its name in JSON.
+    /// The name in JSON.
     #[doc(hidden)]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,5 +1,5 @@
-//! Rounding to the units of protocols, for every codec: waits and resets round up, so that a client that
-//! waits as long as it was told has waited long enough.
+//! Rounding to the units of protocols, for every codec: waits and resets round up, so that a client
+//! that waits for the reported time has waited long enough.
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use tidegate::{Decision, Hashing, InFlight, Key, Limit, Op, Rate, Scope, Span, T
 use crate::reference::{Asked, Reference};
 
 const START: Timestamp = Timestamp::from_secs(1_700_000_000);
-/// Keys of an attacker are above, everybody else's below.
+/// Keys of the attacker are above this number, keys of other clients below.
 const ATTACK: u64 = 1 << 32;
 
 fn bucket(rate: Rate, burst: u64) -> Limit {
@@ -128,7 +128,7 @@ fn an_attack_on_logs_and_places_leaves_denied_keys_denied() {
     }
 }
 
-/// When all near keys deny, new ones share one state: nobody is forgotten, and together they get
+/// When all near keys deny, new ones share one state: no denied key is evicted, and together they get
 /// no more than one key would.
 #[test]
 fn when_everybody_is_denied_new_keys_share_one_budget() {

@@ -249,7 +249,7 @@ fn wide_buckets_agree_with_the_pure_function() {
     compare(&wide_buckets());
 }
 
-/// A denominator that crosses 1,024 moves the state to another table; nobody's debt is lost.
+/// A denominator that crosses 1,024 moves the state to another table; no debt is lost.
 #[test]
 fn buckets_that_change_tables_agree_with_the_pure_function() {
     compare(&crossing_buckets());

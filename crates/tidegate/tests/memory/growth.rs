@@ -1,4 +1,4 @@
-//! A table that grows, or reuses idle slots, forgets nobody who counts.
+//! A table that grows, or reuses idle slots, loses no key with debt.
 
 use fastrand::Rng;
 use tidegate::store::Charge;

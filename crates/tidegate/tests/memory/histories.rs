@@ -52,7 +52,7 @@ fn search(
     }
     for i in (0..history.len()).filter(open) {
         let event = &history[i];
-        // Whoever was called after another was answered cannot come before it.
+        // A call that began after another was answered cannot be decided before it.
         if event.called > first_answer {
             continue;
         }

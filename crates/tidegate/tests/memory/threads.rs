@@ -128,8 +128,8 @@ fn threads_by_the_real_clock_get_no_more_than_was_promised() {
     assert!(admitted <= promised, "{admitted} admitted, {promised} promised");
 }
 
-/// Keys that many threads add at the same time while their shards grow: nobody is added twice,
-/// nobody is lost.
+/// Keys that many threads add at the same time while their shards grow: no key is added twice,
+/// and none is lost.
 #[test]
 fn growth_under_contention_gives_every_key_exactly_its_tokens() {
     const KEYS: u64 = 400_000;
@@ -156,7 +156,7 @@ fn growth_under_contention_gives_every_key_exactly_its_tokens() {
     assert_eq!((store.stats().keys, store.stats().evicted), (KEYS, 0));
 }
 
-/// Adds keys to all tables until told to stop, so that shards grow under everybody's feet.
+/// Adds keys to all tables until told to stop, so that shards grow while other threads use them.
 fn keep_growing(store: &MemoryStore, limits: &[(&str, Limit)], stop: &AtomicBool) {
     let mut key = 0_u64;
     while !stop.load(Ordering::Relaxed) && key < 300_000 {
@@ -265,7 +265,7 @@ fn a_shared_limit_is_used_up_to_the_last_unit() {
                                 charge(scopes[0], b"t", tenant, Op::Take(1)),
                                 charge(scopes[1], &text, user, Op::Take(1)),
                             ];
-                            // In both orders, as nobody prescribes one.
+                            // In both orders, because the order does not matter.
                             charges.rotate_left((thread % 2) as usize);
                             let allowed = store.decide_together(NOW, &charges, |_| {});
                             admitted.fetch_add(allowed.into(), Ordering::Relaxed);

@@ -141,6 +141,49 @@ async fn a_dropped_request_releases_its_permit() {
     comes_true(|| concurrency.stats().in_flight == 0).await;
 }
 
+/// A handler that moves the lease into the task of its WebSocket keeps the place of the client as long as the
+/// socket is open.
+#[tokio::test]
+async fn ov_13_a_websocket_of_axum_keeps_the_lease_and_not_the_permit() {
+    use axum::Extension;
+    use axum::extract::ws::{WebSocket, WebSocketUpgrade};
+
+    let (limiter, _) = of(Limit::in_flight(1, InFlight::NO_EXPIRY).expect("valid numbers"));
+    let concurrency = ConcurrencyLimiter::fixed(1).queue(0, Duration::ZERO).build();
+    let echo = async |Extension(lease): Extension<Lease>, upgrade: WebSocketUpgrade| {
+        upgrade.on_upgrade(async move |mut socket: WebSocket| {
+            let _lease = lease;
+            while let Some(Ok(message)) = socket.recv().await {
+                if socket.send(message).await.is_err() {
+                    break;
+                }
+            }
+        })
+    };
+    let layer = RateLimitLayer::limit(limiter.clone()).identify(OneKey);
+    let routes = Router::new().route("/", get(echo)).layer(layer.concurrency(concurrency.clone()));
+    let address = serve(routes).await;
+
+    let mut socket = TcpStream::connect(address).await.expect("a connection");
+    let head = "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+                sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+    socket.write_all(head.as_bytes()).await.expect("a server");
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.push(socket.read_u8().await.expect("a head"));
+    }
+    assert!(answer.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&answer));
+    // A text of one letter, masked with zeros; the server does not mask its own.
+    socket.write_all(b"\x81\x81\0\0\0\0x").await.expect("an open socket");
+    let mut frame = [0; 3];
+    socket.read_exact(&mut frame).await.expect("an echo");
+    assert_eq!(&frame, b"\x81\x01x");
+    assert_eq!(concurrency.stats().in_flight, 0);
+    assert_eq!(reqwest::get(format!("http://{address}/")).await.expect("an answer").status(), 429);
+    drop(socket);
+    comes_true(|| limiter.peek("", 1).is_allowed()).await;
+}
+
 /// The permit of the server ends with the 101; the place of the client lasts as long as the tunnel.
 #[tokio::test]
 async fn ov_13_an_upgrade_keeps_the_lease_and_not_the_permit() {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use tidegate::concurrency::{Class, ConcurrencyLimiter};
+use tidegate::policy::{Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
 use tidegate::{Limit, Rate, Span};
 use tidegate_tower::{OneKey, RateLimitLayer};
 use tokio::net::TcpListener;
@@ -29,10 +30,48 @@ async fn serve(layer: RateLimitLayer) -> SocketAddr {
 }
 
 async fn check(address: SocketAddr) -> Result<(), Status> {
+    ask(address, "").await
+}
+
+/// Asks for the health of a service; all of the server if it has no name.
+async fn ask(address: SocketAddr, service: &str) -> Result<(), Status> {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
     let channel = endpoint.connect().await.expect("a connection");
-    let request = HealthCheckRequest { service: String::new() };
+    let request = HealthCheckRequest { service: service.to_owned() };
     HealthClient::new(channel).check(request).await.map(drop)
+}
+
+/// A call of an unknown service ends with NOT_FOUND in its head, any other with OK in its trailers.
+#[tokio::test]
+async fn only_calls_with_a_counted_code_count() {
+    let file = "
+domain: api
+requests:
+  rules: [{descriptors: [{entries: [{key: method, path: true}]}]}]
+descriptors:
+  - {key: method, rate: 3/h, algorithm: fixed_window, count: [NOT_FOUND]}
+";
+    let loaded = Policy::load(&[("policy.yaml", file)], Merging::Refuse);
+    let policy = loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings));
+    let limiter = PolicyLimiter::in_memory(policy).expect("memory");
+    let address = serve(RateLimitLayer::policy(limiter.clone(), "api")).await;
+    let left = || {
+        let entries = [Entry { key: "method", value: "/grpc.health.v1.Health/Check" }];
+        let descriptors = [Descriptor::new(&entries)];
+        let request = Request { domain: "api", descriptors: &descriptors, hits: Some(0) };
+        limiter.check_now(&request).expect("memory").remaining()
+    };
+    for _ in 0..10 {
+        check(address).await.expect("calls that succeed do not count");
+        comes_true(|| left() == 3).await;
+    }
+    for remaining in [2, 1, 0] {
+        let status = ask(address, "unheard of").await.expect_err("an unknown service");
+        assert_eq!(status.code(), Code::NotFound);
+        comes_true(|| left() == remaining).await;
+    }
+    let status = ask(address, "unheard of").await.expect_err("the call is denied");
+    assert_eq!(status.code(), Code::ResourceExhausted);
 }
 
 fn pushback(status: &Status) -> Option<&str> {

@@ -10,7 +10,8 @@ use http::{Request, Response};
 use tidegate::concurrency::{Class, ConcurrencyStats, ShedReason};
 use tidegate::policy::{Merging, Policy, PolicyLimiter};
 use tidegate::store::memory::MemoryStore;
-use tidegate::{Hashing, ManualClock};
+use tidegate::store::{Batch, Charge, DecisionSource, Store, StoreError};
+use tidegate::{Decision, Explanation, Hashing, ManualClock, Timestamp};
 use tidegate_tower::RateLimitLayer;
 use tokio::sync::Semaphore;
 
@@ -139,6 +140,78 @@ async fn ov_30_a_client_lowers_its_class_and_only_a_trusted_peer_raises_it() {
     let of = |rank| sheds.sheds(Class::new(rank), ShedReason::Limit);
     assert_eq!([0, 1, 2].map(of), [0, 3, 2]);
     server.ends.add_permits(100);
+}
+
+/// An urgency lowers a class by as much as it is above 3, and raises none, whichever peer sends it.
+#[tokio::test]
+async fn the_header_priority_only_lowers_a_class() {
+    let header = "class_header: {name: x-class, trusted: [10.0.0.0/8]}";
+    let server = Server::new(&FILE.replace(header, "class_header: {name: Priority}"));
+    let urgent = |path, priority: &'static str| {
+        let mut request = of_class(path, "", [10, 0, 0, 1]);
+        let value = http::HeaderValue::from_static(priority);
+        request.headers_mut().append("priority", value);
+        request
+    };
+    server.hold("/charges", 3).await;
+    for lower in ["u=4", "i, u=7", "u=5;x=1, i", "u=1, u=4"] {
+        assert_eq!(server.status(urgent("/", lower)).await, 503, "{lower}: 60 % are taken");
+    }
+    for same in ["", "i", "u=3", "u=0", "u=8", "u=+4", "u=44", "u=4, u=3", "x=4"] {
+        assert_eq!(server.status(urgent("/", same)).await, 200, "{same}: 80 % are not");
+    }
+    assert_eq!(server.status(urgent("/charges", "u=4")).await, 200, "one class lower");
+    assert_eq!(server.status(urgent("/charges", "u=5")).await, 503, "two classes lower");
+    server.hold("/charges", 1).await;
+    assert_eq!(server.status(urgent("/", "u=0")).await, 503, "nothing raises a class");
+    server.ends.add_permits(100);
+}
+
+/// A store that never answers.
+struct Unavailable;
+
+impl Store for Unavailable {
+    async fn decide(
+        &self,
+        _: Timestamp,
+        _: Batch<'_>,
+        _: &mut Vec<Decision>,
+    ) -> Result<DecisionSource, StoreError> {
+        Err(StoreError::Timeout)
+    }
+
+    async fn explain(&self, _: Timestamp, _: &Charge<'_>) -> Result<Explanation, StoreError> {
+        Err(StoreError::Timeout)
+    }
+}
+
+/// Requests that are admitted without a decision still meet the limiter that protects their route.
+#[tokio::test]
+async fn a_route_is_protected_while_the_store_is_unavailable() {
+    let limiter = PolicyLimiter::new(load(FILE), Unavailable, ManualClock::new().into());
+    let layer = RateLimitLayer::policy(limiter, "api").admit_on_store_failure();
+    let (ends, started) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let handler = {
+        let (ends, started) = (Arc::clone(&ends), Arc::clone(&started));
+        async move || {
+            started.add_permits(1);
+            ends.acquire().await.expect("it is never closed").forget();
+        }
+    };
+    let app = Router::new().fallback(any(handler)).layer(layer);
+    let limited = || {
+        let mut request = get("/reports");
+        request.headers_mut().insert("x-user", http::HeaderValue::from_static("bob"));
+        request
+    };
+    let first = tokio::spawn({
+        let (app, request) = (app.clone(), limited());
+        async move { ask(&app, request).await.status() }
+    });
+    started.acquire().await.expect("it is never closed").forget();
+    assert_eq!(ask(&app, limited()).await.status(), 503, "the limiter of `reports` is full");
+    ends.add_permits(1);
+    assert_eq!(first.await.expect("a response"), 200);
 }
 
 /// The class of a plan holds where no rule names one.

@@ -138,6 +138,31 @@ async fn ov_32_a_shed_request_returns_the_units_of_a_policy() {
     assert_eq!(left, [9, 8, 7]);
 }
 
+/// Also of limits behind one that keeps a reserve, which has two records for a request of a lower class.
+#[tokio::test]
+async fn a_shed_request_returns_the_units_of_limits_behind_a_reserve() {
+    let file = FILE.replace(
+        "{key: user, rate: 2/min}",
+        "{key: user, limits: [{name: fleet, in_flight: 10, reserve: 20%}, {name: a, rate: 9/min}, \
+         {name: b, rate: 8/min, algorithm: fixed_window}]}",
+    );
+    let limiter = limiter(&format!("{file}classes: [{{name: critical}}, {{name: other}}]\n"));
+    let concurrency = ConcurrencyLimiter::fixed(1).queue(0, Duration::ZERO).build();
+    let layer = RateLimitLayer::policy(limiter.clone(), "api").concurrency(concurrency.clone());
+    let app = routes(layer);
+    let _held = concurrency.take(Class::CRITICAL);
+    for _ in 0..5 {
+        assert_eq!(ask(&app, get_request("/users/17")).await.status(), 503);
+    }
+    let entries = [Entry { key: "user", value: "17" }];
+    let descriptors = [Descriptor::new(&entries)];
+    let request = policy::Request { domain: "api", descriptors: &descriptors, hits: Some(0) };
+    let verdict = limiter.explain_now(&request).expect("a verdict");
+    let left: Vec<(&str, u64)> =
+        verdict.parts().filter_map(|part| Some((part.name, part.state?.remaining))).collect();
+    assert_eq!(left, [("fleet", 10), ("fleet~other", 8), ("a", 9), ("b", 8)]);
+}
+
 /// One request of each user at a time, until its response body ends.
 #[tokio::test]
 async fn an_in_flight_limit_of_a_policy_is_held_until_the_body_ends() {

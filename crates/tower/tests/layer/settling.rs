@@ -35,6 +35,7 @@ descriptors:
   - {key: rule, value: cached, rate: 10/min, refund: [304]}
   - {key: rule, value: header, rate: 2000/min, cost: 800, actual: {header: x-tokens}}
   - {key: rule, value: trailer, rate: 2000/min, cost: 800, actual: {trailer: x-tokens}}
+  - {key: rule, value: call, rate: 5/min, count: [UNAUTHENTICATED, PERMISSION_DENIED, 401]}
   - {key: rule, value: application, rate: 2000/min, cost: 800, actual: {application: true}}
 ";
 
@@ -175,10 +176,53 @@ impl http_body::Body for Streamed {
 }
 
 fn streamed(tokens: &'static str) -> Response {
+    ending_with("x-tokens", HeaderValue::from_static(tokens))
+}
+
+fn ending_with(trailer: &'static str, value: HeaderValue) -> Response {
     let mut trailers = HeaderMap::new();
-    trailers.insert("x-tokens", HeaderValue::from_static(tokens));
+    trailers.insert(trailer, value);
     let frames = vec![Frame::data(Bytes::from("a stream")), Frame::trailers(trailers)];
     Response::new(Body::new(Streamed(frames.into_iter())))
+}
+
+/// A gRPC call that ends with this code after its body.
+fn call(code: u16) -> Response {
+    let mut response = ending_with("grpc-status", HeaderValue::from(code));
+    let kind = HeaderValue::from_static("application/grpc+proto");
+    response.headers_mut().insert("content-type", kind);
+    response
+}
+
+/// The code of a call follows its body; until then its units stay taken.
+#[tokio::test]
+async fn calls_are_counted_by_the_code_in_their_trailers() {
+    let without_code = || {
+        let mut response = call(0);
+        *response.body_mut() = Body::from("no trailers");
+        response
+    };
+    let routes = Router::new()
+        .route("/call/{code}", get(async |Path(code): Path<u16>| call(code)))
+        .route(
+            "/call/http/{status}",
+            get(async |Path(status): Path<u16>| StatusCode::from_u16(status).expect("a status")),
+        )
+        .route("/call/cut/off", get(async move || without_code()));
+    let bench = Bench::serve(routes).await;
+    for (path, left) in [
+        ("/call/0", 5),
+        ("/call/16", 4),
+        ("/call/5", 4),
+        ("/call/http/401", 3),
+        ("/call/http/403", 3),
+        ("/call/7", 2),
+        ("/call/cut/off", 1),
+        ("/call/0", 1),
+    ] {
+        bench.get(path).await;
+        bench.has_left("call", left).await;
+    }
 }
 
 /// 800 are reserved; 300 return 500, 1,200 book 400 more.

@@ -1,4 +1,4 @@
-//! The table, and the page of the documentation that it stands in.
+//! The failure table, and the documentation page that contains it.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ their bounds.
 A missed target is marked, with the difference. Load and Redis share one machine, so times include their contention.
 ";
 
-/// What has been measured so far.
+/// The results so far.
 #[derive(Default)]
 pub(crate) struct Page {
     rows: Vec<String>,
@@ -27,7 +27,7 @@ pub(crate) struct Page {
 impl Page {
     pub(crate) fn add(&mut self, case: &Case, figures: &[Figure]) {
         for (number, figure) in figures.iter().enumerate() {
-            // What goes wrong is said once.
+            // The failure is named in its first row only.
             let (id, outage) = if number == 0 { (case.id, case.outage) } else { ("", "") };
             let [measured, target, met] = figure.cells();
             let behaviour = &figure.behaviour;
@@ -36,19 +36,19 @@ impl Page {
             self.rows.push(row);
             self.targets += usize::from(figure.has_target());
             self.missed += usize::from(!figure.is_met());
-            // That a machine is busy excuses a time, and never an admission too many.
+            // A busy machine excuses long times, but never units admitted above a limit.
             self.has_failed |= !figure.holds_on_a_busy_machine();
         }
     }
 
-    /// A case that could not be measured.
+    /// Records a case that could not be measured.
     pub(crate) fn fail(&mut self, case: &Case) {
         let Case { id, outage, .. } = case;
         self.rows.push(format!("| {id} | {outage} | could not be measured | – | – | no |"));
         self.has_failed = true;
     }
 
-    /// Whether every case was measured, and nothing is off that no busy machine explains.
+    /// Whether every case was measured, and every missed target is explained by a busy machine.
     pub(crate) const fn is_sound(&self) -> bool {
         !self.has_failed
     }

@@ -1,4 +1,4 @@
-//! Clients that ask, and clients that begin something and go.
+//! Clients that send requests, and clients that disconnect in the middle of one.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,13 +16,13 @@ use super::daemon::Daemon;
 use super::load::{Load, now};
 use super::reload::is_some_limit;
 
-/// Keys that are asked for at any time; the window moves, so that all are new after a while.
+/// Number of keys in use at a time. The window moves, so that all keys are new after a while.
 const KEYS: u64 = 1_000_000;
 
 /// Requests in one write.
 const BATCH: u64 = 50;
 
-/// Starts all of them.
+/// Starts all clients.
 pub(crate) fn start<'scope>(
     scope: &'scope Scope<'scope, '_>,
     load: &'scope Load,
@@ -36,7 +36,7 @@ pub(crate) fn start<'scope>(
     scope.spawn(move || vanish(load, daemon));
 }
 
-/// A key of the window that moves on by itself.
+/// A key of the moving window.
 fn key(rng: &mut Rng, made: u64) -> u64 {
     made / 2 + rng.u64(..KEYS)
 }
@@ -74,15 +74,15 @@ fn ask_batch(mut socket: &TcpStream, rng: &mut Rng, made: u64) -> io::Result<()>
     for number in 0..BATCH {
         // The name of a limit is a line for its length and one for itself.
         let (kind, count) = if number % 2 == 0 { ("*5", 6) } else { ("*6", 8) };
-        let mut told = Vec::with_capacity(count);
+        let mut reply = Vec::with_capacity(count);
         for _ in 0..count {
-            told.push(lines.next().ok_or(io::ErrorKind::UnexpectedEof)??);
+            reply.push(lines.next().ok_or(io::ErrorKind::UnexpectedEof)??);
         }
-        let number_at = |at: usize| told[at].strip_prefix(':').and_then(|it| it.parse().ok());
+        let number_at = |at: usize| reply[at].strip_prefix(':').and_then(|it| it.parse().ok());
         let (limit, left): (Option<u64>, Option<u64>) = (number_at(2), number_at(3));
         let is_limit = |limit| if kind == "*5" { limit == 16 } else { is_some_limit(limit) };
-        if told[0] != kind || !limit.is_some_and(is_limit) || left > limit {
-            return Err(io::Error::other(format!("answered {told:?}")));
+        if reply[0] != kind || !limit.is_some_and(is_limit) || left > limit {
+            return Err(io::Error::other(format!("answered {reply:?}")));
         }
     }
     Ok(())
@@ -119,7 +119,7 @@ fn ask_grpc(load: &Load, address: SocketAddr) {
     let mut rng = Rng::with_seed(8);
     let (start, mut made) = (now(), 0);
     while load.goes_on() {
-        // The client panics at what is not gRPC; that is a wrong answer as well.
+        // The client panics on a malformed gRPC answer, which also counts as a wrong answer.
         let connection = catch_unwind(AssertUnwindSafe(|| {
             let mut client = GrpcClient::connect(address);
             for _ in 0..rng.u32(1..1_000) {
@@ -147,7 +147,7 @@ fn about(key: u64) -> RateLimitRequest {
     RateLimitRequest::one("soak", "user", &format!("g{key}"))
 }
 
-/// Clients that begin something and go.
+/// Clients that begin a request and disconnect.
 fn vanish(load: &Load, daemon: &Daemon) {
     let mut rng = Rng::with_seed(9);
     let beginnings: [&[u8]; 6] = [
@@ -162,7 +162,7 @@ fn vanish(load: &Load, daemon: &Daemon) {
     while load.goes_on() {
         let went = catch_unwind(AssertUnwindSafe(|| {
             if rng.u32(..8) == 0 {
-                // That it is not answered is its own wish.
+                // The missing answer is intended.
                 let _ = GrpcClient::connect(daemon.grpc).ask_and_leave(&about(rng.u64(..KEYS)), 3);
             } else {
                 let mut socket = http::connect(addresses[rng.usize(..addresses.len())]);

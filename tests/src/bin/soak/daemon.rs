@@ -1,4 +1,4 @@
-//! The daemon, and what the system knows about it.
+//! The daemon, and its figures in `/proc`.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// The daemon, ended with this program.
+/// The daemon. It ends with this program.
 pub(crate) struct Daemon {
     child: Child,
     pub(crate) resp: SocketAddr,
@@ -17,7 +17,7 @@ pub(crate) struct Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Fails if it has ended, which is told elsewhere.
+        // This fails if the daemon has ended, which is reported elsewhere.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -65,7 +65,7 @@ impl Daemon {
         number.ok_or_else(|| io::Error::other("the daemon has ended"))
     }
 
-    /// How many files and sockets it has open.
+    /// Number of open files and sockets.
     pub(crate) fn files(&self) -> usize {
         let folder = fs::read_dir(format!("/proc/{}/fd", self.child.id()));
         folder.map_or(0, Iterator::count)

@@ -1,5 +1,5 @@
-//! A daemon in front of a Redis that fails once a minute: killed, hung, forgetful, paused. Its memory has
-//! to stay flat, and no request may get an error that no policy asks for.
+//! A daemon in front of a Redis that fails once a minute: killed, stopped, without scripts, paused.
+//! Memory has to stay flat, and only the policy may cause errors.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Write};
@@ -18,13 +18,13 @@ use tidegate_tests::servers::{Daemon, DaemonSetup, RedisServer, wait_until};
 use super::load::{Load, now};
 use super::verdict::Flatness;
 
-/// A fault begins so often,
+/// Time between the starts of two faults.
 const APART: Duration = Duration::from_secs(60);
-/// and lasts so long, if it is one that lasts.
+/// Duration of a fault that lasts.
 const LASTS: Duration = Duration::from_secs(5);
-/// How often figures are taken.
+/// Interval of measurements.
 const TICK: Duration = Duration::from_secs(10);
-/// Once a fault is over, the store is back within this time on a busy machine.
+/// Time within which the store is used again after a fault, on a busy machine.
 const BACK_WITHIN: Duration = Duration::from_secs(20);
 
 /// No request exceeds these limits, so `allow` and `local` always admit.
@@ -42,7 +42,7 @@ const KEYS: u64 = 20_000;
 /// Requests in one write.
 const BATCH: u64 = 30;
 
-/// What goes wrong, one after the other.
+/// The faults, in their order.
 const FAULTS: [Fault; 4] = [Fault::Kill, Fault::Stop, Fault::ForgetScripts, Fault::Pause];
 
 #[derive(Clone, Copy, Debug)]
@@ -70,23 +70,23 @@ impl Fault {
         match self {
             Self::Kill => redis.restart(),
             Self::Stop => redis.resume(),
-            // The one is over at once, the other ends by itself.
+            // One of these ends at once, the other without help.
             Self::ForgetScripts | Self::Pause => {}
         }
     }
 }
 
-/// What is known so far.
+/// The results so far.
 #[derive(Default)]
-struct Tally {
-    /// Whether something is wrong at the moment.
+struct Outcomes {
+    /// Whether a fault is in progress.
     is_faulty: AtomicBool,
-    /// Denied because the policy says `deny`, while something was wrong and otherwise.
+    /// Requests denied by `deny`, during faults and otherwise.
     denied: [AtomicU64; 2],
     faults: AtomicU64,
 }
 
-/// Figures of one moment.
+/// Figures at one instant.
 struct Sample {
     seconds: u64,
     kib: u64,
@@ -126,23 +126,23 @@ pub(crate) fn soak(program: &Path, length: Duration, rate: u64) -> Result<String
         has_fake_clock: false,
     };
     let daemon = Daemon::start(setup);
-    let (load, tally) = (Load::new(rate), Tally::default());
+    let (load, outcomes) = (Load::new(rate), Outcomes::default());
     let mut samples: Vec<Sample> = Vec::new();
     println!("{}", heading());
     thread::scope(|scope| {
         for seed in 0..2 {
-            let (load, tally, address) = (&load, &tally, daemon.transport("RESP"));
-            scope.spawn(move || ask_redis(load, tally, (address, seed)));
+            let (load, outcomes, address) = (&load, &outcomes, daemon.transport("RESP"));
+            scope.spawn(move || ask_redis(load, outcomes, (address, seed)));
         }
-        scope.spawn(|| ask_http(&load, &tally, daemon.transport("HTTP")));
-        scope.spawn(|| ask_grpc(&load, &tally, daemon.transport("gRPC")));
-        scope.spawn(|| fail(&load, &tally, (&redis, &daemon)));
+        scope.spawn(|| ask_http(&load, &outcomes, daemon.transport("HTTP")));
+        scope.spawn(|| ask_grpc(&load, &outcomes, daemon.transport("gRPC")));
+        scope.spawn(|| fail(&load, &outcomes, (&redis, &daemon)));
         let start = now();
         let mut tick = 0;
         while load.goes_on() && start.elapsed() < length {
             tick += 1;
             wait(&load, start, (TICK * tick).min(length));
-            let sample = Sample::take(&load, &tally, (&daemon, start));
+            let sample = Sample::take(&load, &outcomes, (&daemon, start));
             if sample.kib == 0 {
                 load.tell(&format!("the daemon has ended:\n{}", daemon.log_tail()));
             }
@@ -157,14 +157,14 @@ pub(crate) fn soak(program: &Path, length: Duration, rate: u64) -> Result<String
 }
 
 impl Sample {
-    fn take(load: &Load, tally: &Tally, (daemon, start): (&Daemon, Instant)) -> Self {
+    fn take(load: &Load, outcomes: &Outcomes, (daemon, start): (&Daemon, Instant)) -> Self {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Self {
             seconds: start.elapsed().as_secs(),
             kib: daemon.resident_kib(),
             decisions: [&load.resp, &load.http, &load.grpc].map(read),
-            faults: read(&tally.faults),
-            denied: [&tally.denied[0], &tally.denied[1]].map(read),
+            faults: read(&outcomes.faults),
+            denied: [&outcomes.denied[0], &outcomes.denied[1]].map(read),
         }
     }
 }
@@ -174,7 +174,7 @@ fn judge(samples: &[Sample], wrong: &[String]) -> Result<String, String> {
     let (Some(last), Some(flatness)) = (samples.last(), Flatness::of(&kib)) else {
         return Err(format!("too short to say anything: {}", wrong.join("; ")));
     };
-    let told = format!(
+    let reply = format!(
         "{}\n{last}\n{flatness}\nerrors that no policy asked for: {}\n{}",
         heading(),
         wrong.len(),
@@ -182,29 +182,29 @@ fn judge(samples: &[Sample], wrong: &[String]) -> Result<String, String> {
     );
     let were_asked = last.decisions.iter().all(|count| *count > 0) && last.faults > 0;
     match flatness.is_flat() && were_asked && wrong.is_empty() {
-        true => Ok(told),
-        false => Err(told),
+        true => Ok(reply),
+        false => Err(reply),
     }
 }
 
-/// Waits until so long after the start, or the end.
+/// Waits until this long after the start, or until the end.
 fn wait(load: &Load, start: Instant, until: Duration) {
     while load.goes_on() && start.elapsed() < until {
         thread::park_timeout(Duration::from_millis(50));
     }
 }
 
-/// Lets something go wrong, again and again.
-fn fail(load: &Load, tally: &Tally, (redis, daemon): (&RedisServer, &Daemon)) {
+/// Causes one fault after the other.
+fn fail(load: &Load, outcomes: &Outcomes, (redis, daemon): (&RedisServer, &Daemon)) {
     let start = now();
     for (number, fault) in (0..).zip(FAULTS.into_iter().cycle()) {
-        // The first comes soon, so that a short run has one.
+        // The first fault comes early, so that a short run has one.
         wait(load, start, APART * number + LASTS);
         if !load.goes_on() {
             return;
         }
-        tally.is_faulty.store(true, Ordering::Relaxed);
-        tally.faults.fetch_add(1, Ordering::Relaxed);
+        outcomes.is_faulty.store(true, Ordering::Relaxed);
+        outcomes.faults.fetch_add(1, Ordering::Relaxed);
         fault.begin(redis);
         wait(load, start, APART * number + 2 * LASTS);
         fault.end(redis);
@@ -214,11 +214,11 @@ fn fail(load: &Load, tally: &Tally, (redis, daemon): (&RedisServer, &Daemon)) {
         if is_back.is_err() {
             load.tell(&format!("{fault:?}: the daemon does not get over it"));
         }
-        tally.is_faulty.store(false, Ordering::Relaxed);
+        outcomes.is_faulty.store(false, Ordering::Relaxed);
     }
 }
 
-impl Tally {
+impl Outcomes {
     /// Checks an answer: only expected denials are allowed.
     fn judge(&self, mode: usize, is_allowed: bool) -> Result<(), String> {
         if is_allowed {
@@ -237,7 +237,7 @@ const fn mode(made: u64) -> usize {
     (made % 3) as usize
 }
 
-fn ask_redis(load: &Load, tally: &Tally, (address, seed): (SocketAddr, u64)) {
+fn ask_redis(load: &Load, outcomes: &Outcomes, (address, seed): (SocketAddr, u64)) {
     let mut socket = http::connect(address);
     let reading = socket.try_clone().map(BufReader::new);
     let Ok(mut reading) = reading else { return load.tell(&"RESP: no socket") };
@@ -250,7 +250,7 @@ fn ask_redis(load: &Load, tally: &Tally, (address, seed): (SocketAddr, u64)) {
         let asked = socket.write_all(batch.as_bytes()).and_then(|()| {
             (made..made + BATCH).try_for_each(|number| {
                 let is_allowed = answer(&mut reading)?;
-                tally.judge(mode(number), is_allowed).map_err(io::Error::other)
+                outcomes.judge(mode(number), is_allowed).map_err(io::Error::other)
             })
         });
         if let Err(error) = asked {
@@ -275,7 +275,7 @@ fn answer(reading: &mut impl BufRead) -> io::Result<bool> {
     Ok(lines[1].trim_end() == ":0")
 }
 
-fn ask_http(load: &Load, tally: &Tally, address: SocketAddr) {
+fn ask_http(load: &Load, outcomes: &Outcomes, address: SocketAddr) {
     let Ok(mut connection) = Connection::open(address) else {
         return load.tell(&"HTTP: no socket");
     };
@@ -285,7 +285,7 @@ fn ask_http(load: &Load, tally: &Tally, address: SocketAddr) {
         let body = format!(r#"{{"domain":"soak","descriptors":[{{"{name}":"h{key}"}}]}}"#);
         let judged = match connection.ask("POST /v1/check", &body) {
             Ok(answer) if [200, 503].contains(&answer.status) => {
-                tally.judge(mode(made), answer.status == 200)
+                outcomes.judge(mode(made), answer.status == 200)
             }
             Ok(answer) => Err(format!("{name}: {answer:?}")),
             Err(error) => Err(error.to_string()),
@@ -299,14 +299,14 @@ fn ask_http(load: &Load, tally: &Tally, address: SocketAddr) {
     }
 }
 
-fn ask_grpc(load: &Load, tally: &Tally, address: SocketAddr) {
+fn ask_grpc(load: &Load, outcomes: &Outcomes, address: SocketAddr) {
     let asked = catch_unwind(AssertUnwindSafe(|| {
         let (mut client, start, mut made) = (GrpcClient::connect(address), now(), 0);
         while load.goes_on() {
             let key = format!("g{}", made % KEYS);
             let request = RateLimitRequest::one("soak", MODES[mode(made)], &key);
             let answer = client.should_rate_limit(&request).map_err(|it| format!("{it:?}"));
-            let judged = answer.and_then(|it| tally.judge(mode(made), it.overall_code == 1));
+            let judged = answer.and_then(|it| outcomes.judge(mode(made), it.overall_code == 1));
             if let Err(problem) = judged {
                 return load.tell(&format!("gRPC: {problem}"));
             }

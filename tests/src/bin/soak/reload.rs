@@ -1,4 +1,4 @@
-//! A policy that changes, and whether the daemon goes by it.
+//! A policy that changes, and whether the daemon follows it.
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,24 +12,24 @@ use tidegate_tests::http;
 use super::daemon::Daemon;
 use super::load::now;
 
-/// Rates are from this one up to [`RATES`] above.
+/// The lowest rate; the others are above it.
 const LEAST_RATE: u32 = 1_000;
 
-/// How many rates there are.
+/// Number of rates.
 const RATES: u32 = 7;
 
-/// One in so many files cannot be used, which must change nothing.
+/// One of this many files is invalid and must change nothing.
 const BROKEN_EVERY: u32 = 5;
 
-/// How long a change may take to be noticed, on a machine that is busy.
+/// Time within which a change must be noticed, on a busy machine.
 const NOTICED_WITHIN: Duration = Duration::from_secs(30);
 
-/// What some policy of this soak allows at once.
+/// Whether some policy of this run has this limit.
 pub(crate) fn is_some_limit(limit: u64) -> bool {
     (u64::from(LEAST_RATE)..u64::from(LEAST_RATE + RATES)).contains(&limit) || limit == 50_000
 }
 
-/// The file, and what became of the changes to it.
+/// The policy file, and the outcome of its changes.
 pub(crate) struct Reloads {
     policy: PathBuf,
     changes: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Reloads {
     rate: u32,
     /// Changes that took effect.
     pub(crate) taken: u32,
-    /// Files that had to be refused, and were.
+    /// Invalid files that were refused.
     pub(crate) refused: u32,
 }
 
@@ -49,7 +49,7 @@ impl Reloads {
         Ok(new)
     }
 
-    /// State of these limits ends within half a minute, so that keys come and go.
+    /// State under these limits ends within half a minute, so that keys come and go.
     fn text(&self, rate: u32) -> String {
         format!(
             "# change {}\ndomain: soak\ndescriptors:\n  - key: user\n    limits:\n      \
@@ -66,20 +66,20 @@ impl Reloads {
         fs::rename(new, &self.policy)
     }
 
-    /// Changes the file, and waits until the daemon has noticed and answers by it.
+    /// Changes the file, and waits until the daemon has noticed it and decides by it.
     pub(crate) fn change(&mut self, daemon: &Daemon) -> Result<(), String> {
         self.changes += 1;
         let is_broken = self.changes.is_multiple_of(BROKEN_EVERY);
         let rate = LEAST_RATE + self.changes % RATES;
-        let before = Told::ask(daemon)?;
+        let before = PolicyReport::ask(daemon)?;
         let text = if is_broken { "domain: [".to_owned() } else { self.text(rate) };
         self.write(&text).map_err(|error| error.to_string())?;
         let start = now();
         loop {
-            let told = Told::ask(daemon)?;
+            let reply = PolicyReport::ask(daemon)?;
             let is_noticed = match is_broken {
-                true => told.refused > before.refused,
-                false => told.loaded > before.loaded && told.revision != before.revision,
+                true => reply.refused > before.refused,
+                false => reply.loaded > before.loaded && reply.revision != before.revision,
             };
             if is_noticed {
                 break;
@@ -104,21 +104,21 @@ impl Reloads {
     }
 }
 
-/// What the admin port says about the policy.
-struct Told {
+/// The policy as reported by the admin port.
+struct PolicyReport {
     revision: String,
     loaded: u64,
     refused: u64,
 }
 
-impl Told {
+impl PolicyReport {
     fn ask(daemon: &Daemon) -> Result<Self, String> {
         let mut connection =
             http::Connection::open(daemon.admin).map_err(|error| format!("admin: {error}"))?;
         let answer = connection.ask("GET /v1/policy", "").map_err(|it| format!("admin: {it}"))?;
-        let told: Value = serde_json::from_str(&answer.body).map_err(|it| it.to_string())?;
-        let number = |name: &str| told[name].as_u64().ok_or(format!("no {name} in {told}"));
-        let revision = told["revision"].to_string();
+        let reply: Value = serde_json::from_str(&answer.body).map_err(|it| it.to_string())?;
+        let number = |name: &str| reply[name].as_u64().ok_or(format!("no {name} in {reply}"));
+        let revision = reply["revision"].to_string();
         Ok(Self { revision, loaded: number("loaded")?, refused: number("refused")? })
     }
 }

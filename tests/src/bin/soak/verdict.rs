@@ -1,4 +1,4 @@
-//! Figures, and what to make of them.
+//! The figures of a run, and their assessment.
 
 use std::fmt;
 use std::io;
@@ -8,10 +8,10 @@ use super::daemon::Daemon;
 use super::load::Load;
 use super::reload::Reloads;
 
-/// What may come on top of the memory in the middle: pages that are touched late.
+/// Allowed growth above the median memory: pages that are touched late.
 const SLACK_KIB: u64 = 4 << 10;
 
-/// Figures of one moment.
+/// Figures at one instant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     seconds: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Sample {
     /// Decisions over RESP, HTTP and gRPC.
     decisions: [u64; 3],
     vanished: u64,
-    /// Policies taken over and refused.
+    /// Policies accepted and refused.
     reloads: [u32; 2],
 }
 
@@ -62,16 +62,16 @@ impl fmt::Display for Sample {
     }
 }
 
-/// Whether memory stays as it is.
+/// Whether memory stays constant.
 pub(crate) struct Flatness {
-    /// The middle of the second third of all samples, and of the last.
+    /// Median of the second third of all samples, and of the last third.
     before: u64,
     late: u64,
     most: u64,
 }
 
 impl Flatness {
-    /// Of at least six samples, in KiB.
+    /// Needs at least six samples, in KiB.
     pub(crate) fn of(kib: &[u64]) -> Option<Self> {
         let third = kib.len() / 3;
         if third < 2 {
@@ -83,8 +83,8 @@ impl Flatness {
         Some(Self { before: median(before), late: median(late), most })
     }
 
-    /// Flat is: the middle of the last third is no more than that of the third before. By then every
-    /// key of the window has been asked for.
+    /// Memory is flat if the median of the last third is not above that of the second. By then
+    /// every key of the window has been used.
     pub(crate) const fn is_flat(&self) -> bool {
         self.late <= self.before + self.before / 50 + SLACK_KIB
     }
@@ -102,7 +102,7 @@ impl fmt::Display for Flatness {
     }
 }
 
-/// What to make of all samples.
+/// Assesses all samples.
 pub(crate) fn judge(
     samples: &[Sample],
     (idle_files, last_files): (usize, usize),
@@ -114,7 +114,7 @@ pub(crate) fn judge(
     };
     let is_closed = last_files <= idle_files;
     let were_asked = last.decisions.iter().all(|count| *count > 0) && last.reloads[0] > 0;
-    let told = format!(
+    let answer = format!(
         "{}\n{last}\n{flatness}\nfiles: {idle_files} before, {last_files} after all clients went: \
          {}\nerrors: {}\n{}",
         heading(),
@@ -123,8 +123,8 @@ pub(crate) fn judge(
         wrong.join("\n"),
     );
     match flatness.is_flat() && is_closed && were_asked && wrong.is_empty() {
-        true => Ok(told),
-        false => Err(told),
+        true => Ok(answer),
+        false => Err(answer),
     }
 }
 

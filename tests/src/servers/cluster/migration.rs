@@ -6,9 +6,9 @@ use super::super::server::RedisServer;
 use super::super::waiting::comes_true;
 use super::{Cluster, Node, View};
 
-/// Keys moved at once.
+/// Number of keys moved at once.
 const BATCH: &str = "100";
-/// How long the servers may take for one batch, in milliseconds.
+/// Time for the servers to move one batch, in milliseconds.
 const BATCH_LIMIT: &str = "5000";
 const MIGRATION_LIMIT: Duration = Duration::from_secs(10);
 
@@ -19,8 +19,8 @@ impl Cluster {
         self.finish_migration(slot, to);
     }
 
-    /// Opens the slot on both sides: absent keys are answered with ASK, half of several keys with
-    /// TRYAGAIN.
+    /// Opens the slot on both sides: absent keys are answered with ASK, and partly present ones
+    /// with TRYAGAIN.
     pub fn begin_migration(&self, slot: u16, to: &RedisServer) {
         let (from, to) = (self.owner_of(slot), self.node_of(to));
         let slot = slot.to_string();
@@ -34,7 +34,7 @@ impl Cluster {
         move_keys(self.primary_of(slot), to, &keys);
     }
 
-    /// Moves the keys that are left, gives the slot away, and returns once every node knows.
+    /// Moves the remaining keys, assigns the slot, and returns once every node knows.
     pub fn finish_migration(&self, slot: u16, to: &RedisServer) {
         let (from, to) = (self.owner_of(slot), self.node_of(to));
         let number = slot.to_string();
@@ -50,7 +50,7 @@ impl Cluster {
         self.announce(slot, from, to);
     }
 
-    /// Tells the new owner first: it alone may raise the epoch that settles disputes.
+    /// Informs the new owner first: only the owner may raise the epoch that settles disputes.
     fn announce(&self, slot: u16, from: &Node, to: &Node) {
         let number = slot.to_string();
         let is_bystander = |node: &&Node| {
@@ -60,7 +60,7 @@ impl Cluster {
         for node in [to, from].into_iter().chain(self.answering().filter(is_bystander)) {
             node.server.command(&["CLUSTER", "SETSLOT", &number, "NODE", &to.id]);
         }
-        // Replicas refuse to be told; they hear of it.
+        // Replicas refuse this command; they learn it from their primary.
         let knows = |node: &Node| {
             View::of(&node.server).is_some_and(|view| view.owner_of(slot) == Some(&to.id))
         };

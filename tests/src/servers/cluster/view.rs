@@ -1,4 +1,4 @@
-//! The cluster as one node sees it.
+//! The cluster from the view of one node.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -38,18 +38,19 @@ impl View {
         self.owners_of(slot).next().map(|(id, _)| id)
     }
 
-    /// The owner after the epoch it owns it since, so that the larger pair is the newer.
+    /// The owner, after the epoch since which it owns the slot, so that the larger pair is the
+    /// newer one.
     pub(super) fn newest_owner_of(&self, slot: u16) -> Option<(u64, String)> {
         self.owners_of(slot).map(|(id, member)| (member.epoch, id.clone())).max()
     }
 
-    /// Replicas that are not thought dead.
+    /// Replicas that are not marked as failed.
     pub(super) fn answering_replicas_of(&self, id: &str) -> usize {
         let replicates = |member: &&Member| member.primary == id && !member.has("fail");
         self.0.values().filter(replicates).count()
     }
 
-    /// The same owners, and the same replicas of each.
+    /// Whether both views have the same owners and replicas.
     pub(super) fn agrees_with(&self, other: &Self) -> bool {
         let roles = |view: &Self| -> Vec<_> {
             let role = |(id, member): (&String, &Member)| {
@@ -82,7 +83,7 @@ impl Member {
 fn member(line: &str) -> Option<(String, Member)> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let (&[id, _, flags, primary, _, _, epoch, _], slots) = fields.split_first_chunk()?;
-    // In brackets: slots that move, which still belong to their source.
+    // In brackets: migrating slots, which still belong to their source.
     let slots = slots.iter().filter(|slot| !slot.starts_with('['));
     let slots = slots.map(|slot| {
         let (first, last) = slot.split_once('-').unwrap_or((slot, slot));

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tidegate_tests::http::get;
 use tidegate_tests::servers::{Folder, Process, by_debian, free_port, wait_until};
 
-use super::PATIENCE;
+use super::TIMEOUT;
 
 /// A running service.
 pub(super) struct Backend {
@@ -27,7 +27,7 @@ impl Backend {
         let arguments =
             [script.display().to_string(), address.port().to_string(), log.display().to_string()];
         let process = Process::start(&by_debian("node"), &arguments, &[], &folder);
-        wait_until("Node.js listens", PATIENCE, || TcpStream::connect(address).is_ok());
+        wait_until("Node.js listens", TIMEOUT, || TcpStream::connect(address).is_ok());
         Self { process, folder, address }
     }
 

@@ -8,7 +8,7 @@ use tidegate_tests::http::get;
 use tidegate_tests::servers::{Certificates, Folder, Process, chromium_program, wait_until};
 
 use super::backend::Backend;
-use super::{PATIENCE, address};
+use super::{TIMEOUT, address};
 
 /// Nothing of its own goes to the network.
 const OPTIONS: [&str; 10] = [
@@ -30,7 +30,7 @@ fn found(chromium: &Path, listen: Listen, scheme: &str) -> String {
     let settings = Settings {
         proxy: Some(listen),
         gateway: Some(Gateway::new(backend.url().parse().expect("a URL"))),
-        drain: PATIENCE,
+        drain: TIMEOUT,
         ..Settings::default()
     };
     let service = RateLimitService::new().expect("memory");
@@ -42,7 +42,7 @@ fn found(chromium: &Path, listen: Listen, scheme: &str) -> String {
     arguments.push(format!("{scheme}://{}/page", address(&server)));
     let browser = Process::start(chromium, &arguments, &[], &folder);
     let mut text = String::new();
-    wait_until("the page is done", PATIENCE, || {
+    wait_until("the page is done", TIMEOUT, || {
         text = get(backend.address, "/result", "").body;
         !text.is_empty()
     });

@@ -7,7 +7,7 @@ use tidegate_tests::http::{Connection, connect, get, send};
 use tidegate_tests::servers::wait_until;
 
 use super::backend::Backend;
-use super::{PATIENCE, address, gateway};
+use super::{TIMEOUT, address, gateway};
 
 fn front(backend: &Backend) -> tidegate_server::Server {
     gateway(Gateway::new(backend.url().parse().expect("a URL")))
@@ -31,7 +31,7 @@ fn idle_connections_are_closed_before_nodejs_does() {
         page.lines().any(|line| line == format!("{name} {count}"))
     };
     assert!(has("1"));
-    wait_until("the connection is closed", PATIENCE, || has("0"));
+    wait_until("the connection is closed", TIMEOUT, || has("0"));
     let timeouts = get(backend.address, "/timeouts", "").body;
     assert_eq!(timeouts, "0", "connections that Node.js closed");
     assert_eq!(client.ask("POST /?id=2", "text").expect("an answer").body, "4");

@@ -15,7 +15,7 @@ use tidegate_tests::servers::{Daemon, DaemonSetup, free_port, our_program, wait_
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use super::backend::Backend;
 
 const CLIENTS: usize = 4;
@@ -139,13 +139,13 @@ fn no_request_fails_when_the_gateway_is_restarted() {
         });
         for _ in 0..2 {
             let before = load.answered();
-            wait_until("requests run", PATIENCE, || load.answered() > before + REQUESTS);
+            wait_until("requests run", TIMEOUT, || load.answered() > before + REQUESTS);
             daemon.terminate();
-            wait_until("the daemon has ended", PATIENCE, || !daemon.is_running());
+            wait_until("the daemon has ended", TIMEOUT, || !daemon.is_running());
             daemon = start(gateway, &backend);
         }
         let before = load.answered();
-        wait_until("requests run", PATIENCE, || load.answered() > before + REQUESTS);
+        wait_until("requests run", TIMEOUT, || load.answered() > before + REQUESTS);
         load.is_over.store(true, Ordering::Release);
         for client in clients {
             client.join().expect("no request failed");

@@ -27,7 +27,7 @@ fn ask(desk: &Desk, request: &str, headers: &[(&str, &str)]) -> Verdict {
 }
 
 #[test]
-fn what_rules_make_of_requests_meets_limits() {
+fn descriptors_of_requests_match_limits() {
     let service = Desk::open("service.yaml");
     let user = [("x-user-id", "u"), ("cookie", "device=d")];
     for (request, passing) in

@@ -8,7 +8,7 @@ use tidegate::store::redis::RedisStore;
 use tidegate_tests::servers::{Cluster, wait_until};
 use tokio::runtime::Runtime;
 
-use crate::load::{Load, PATIENCE, Told, Wanted, connect, consumed, daily, errors, runtime, take};
+use crate::load::{Answer, Load, TIMEOUT, Wanted, connect, consumed, daily, errors, runtime, take};
 
 /// One limit on each primary, and how much it admits.
 type Limits = [(&'static str, u64); 3];
@@ -57,8 +57,9 @@ fn start(
 }
 
 /// Requests that met this limit and were told something.
-fn count(told: &[Told], limit: usize, counts: impl Fn(&Told) -> bool) -> u64 {
-    let met = told.iter().filter(|told| SHAPES[told.what].contains(&limit) && counts(told));
+fn count(answers: &[Answer], limit: usize, counts: impl Fn(&Answer) -> bool) -> u64 {
+    let met =
+        answers.iter().filter(|attempt| SHAPES[attempt.what].contains(&limit) && counts(attempt));
     met.count() as u64
 }
 
@@ -69,16 +70,16 @@ fn limits_on_different_nodes_never_admit_too_much_and_give_back_what_was_denied(
     let store = Arc::new(runtime.block_on(connect(&cluster.url())));
     let load = start(&runtime, &store, TIGHT, &texts);
     load.wait_for(1_500, 0..SHAPES.len());
-    let told = load.stop(&runtime);
-    assert_eq!(errors(told.iter()), [], "nothing failed");
+    let answers = load.stop(&runtime);
+    assert_eq!(errors(answers.iter()), [], "nothing failed");
 
     let mut gone = [0; 3];
     for (limit, (name, most)) in TIGHT.into_iter().enumerate() {
-        let admitted = count(&told, limit, Told::is_admitted);
+        let admitted = count(&answers, limit, Answer::is_admitted);
         assert!(admitted <= most, "{name} admitted {admitted} of {most}");
         let wanted = (name, daily(most), texts[limit].as_str());
         // Returns are not awaited.
-        wait_until("what was denied is given back", PATIENCE, || {
+        wait_until("what was denied is given back", TIMEOUT, || {
             gone[limit] = runtime.block_on(consumed(&store, wanted));
             gone[limit] <= admitted + HELD
         });
@@ -88,7 +89,7 @@ fn limits_on_different_nodes_never_admit_too_much_and_give_back_what_was_denied(
     let rest = |limit: usize| TIGHT[limit].1 - gone[limit];
     let spent = SHAPES.iter().all(|shape| shape.iter().any(|limit| rest(*limit) == 0));
     assert!(spent || rest(0).min(rest(1)).min(rest(2)) < 40, "{gone:?} of {TIGHT:?}");
-    let denied = told.iter().filter(|told| told.answer == Ok(false)).count();
+    let denied = answers.iter().filter(|attempt| attempt.answer == Ok(false)).count();
     println!("{gone:?} of {TIGHT:?}, {denied} denied");
 }
 
@@ -103,33 +104,33 @@ fn a_primary_that_dies_between_reservations_leaves_nothing_admitted_too_often() 
     let slot = cluster.slot_of(&texts[1]);
     let fallen = cluster.failover(slot);
     load.wait_for(10, [SHAPES.len() - 1]);
-    cluster.wait_for_promotion(slot, PATIENCE);
+    cluster.wait_for_promotion(slot, TIMEOUT);
     load.wait_for(400, 0..SHAPES.len());
-    let told = load.stop(&runtime);
+    let answers = load.stop(&runtime);
     assert!(!fallen.is_answering());
 
-    let fresh_decision = told.iter().filter(|told| !SHAPES[told.what].contains(&1));
+    let fresh_decision = answers.iter().filter(|attempt| !SHAPES[attempt.what].contains(&1));
     assert_eq!(errors(fresh_decision), [], "F4: requests to other nodes do not notice");
-    let is_unsure = |told: &Told| told.answer.is_err();
-    assert!(count(&told, 1, is_unsure) > 0, "the outage must affect requests");
-    for error in told.iter().filter_map(|told| told.answer.as_ref().err()) {
+    let is_unsure = |attempt: &Answer| attempt.answer.is_err();
+    assert!(count(&answers, 1, is_unsure) > 0, "the outage must affect requests");
+    for error in answers.iter().filter_map(|attempt| attempt.answer.as_ref().err()) {
         assert!(error.is_outage(), "{error}");
     }
     for (limit, (name, most)) in WIDE.into_iter().enumerate() {
-        let admitted = count(&told, limit, Told::is_admitted);
+        let admitted = count(&answers, limit, Answer::is_admitted);
         let wanted = (name, daily(most), texts[limit].as_str());
         let mut gone = runtime.block_on(consumed(&store, wanted));
         if limit == 1 {
             // Its replica may not have heard of the last ones.
             continue;
         }
-        let unsure = count(&told, limit, |told| told.answer == Err(StoreError::Timeout));
-        wait_until("what was not decided is given back", PATIENCE, || {
+        let unsure = count(&answers, limit, |attempt| attempt.answer == Err(StoreError::Timeout));
+        wait_until("what was not decided is given back", TIMEOUT, || {
             gone = runtime.block_on(consumed(&store, wanted));
             gone <= admitted + unsure + HELD
         });
         assert!(gone >= admitted, "{name} has forgotten: {gone} of {admitted}");
         println!("{name}: {admitted} of {most} admitted, {gone} gone, {unsure} unsure");
     }
-    println!("{:?}", errors(told.iter()));
+    println!("{:?}", errors(answers.iter()));
 }

@@ -8,7 +8,7 @@ use tidegate::{Key, Limit, Op, Rate, Scope, Span, Timestamp};
 use tidegate_tests::model::Model;
 use tidegate_tests::servers::Cluster;
 
-use crate::load::PATIENCE;
+use crate::load::TIMEOUT;
 
 const TENANTS: usize = 300;
 const ROUNDS: usize = 120;
@@ -45,7 +45,7 @@ fn limits() -> Vec<(&'static str, Limit)> {
 
 async fn connect(cluster: &Cluster) -> RedisStore {
     let config = RedisConfig::new(&cluster.url()).expect("a valid address");
-    let config = config.deadline(PATIENCE).settles_after(Duration::ZERO);
+    let config = config.deadline(TIMEOUT).settles_after(Duration::ZERO);
     RedisStore::connect(config.time(TimeSource::Caller)).await.expect("a fresh cluster")
 }
 

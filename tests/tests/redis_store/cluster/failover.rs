@@ -7,7 +7,7 @@ use tidegate::Limit;
 use tidegate_tests::servers::{Cluster, RedisServer};
 use tokio::time::Instant;
 
-use crate::load::{DEADLINE, Load, PATIENCE, connect, daily, errors, runtime, take};
+use crate::load::{DEADLINE, Load, TIMEOUT, connect, daily, errors, runtime, take};
 
 /// The promise for Sentinel; a cluster is held to the same.
 const RECOVERS: Duration = Duration::from_secs(2);
@@ -50,43 +50,46 @@ fn fails_over(take_down: fn(&Cluster, u16) -> &RedisServer, bring_back: fn(&Redi
     load.wait_for(600, 0..KEYS);
     let down = Instant::now();
     let fallen = take_down(&cluster, slots[0]);
-    let promoted = down + cluster.wait_for_promotion(slots[0], PATIENCE);
+    let promoted = down + cluster.wait_for_promotion(slots[0], TIMEOUT);
     load.wait_for(50, 0..KEYS);
     bring_back(fallen);
-    cluster.wait_until_settled(PATIENCE);
+    cluster.wait_until_settled(TIMEOUT);
     let settled = Instant::now();
     load.wait_for(50, 0..KEYS);
-    let told = load.stop(&runtime);
+    let answers = load.stop(&runtime);
     assert_eq!(fallen.info("role"), "slave");
 
-    let bystanders = errors(told.iter().filter(|told| !is_victim(told.what)));
+    let bystanders = errors(answers.iter().filter(|attempt| !is_victim(attempt.what)));
     assert_eq!(bystanders, [], "F4: other slots are not touched");
-    let failed: Vec<_> =
-        told.iter().filter(|told| is_victim(told.what) && told.answer.is_err()).collect();
+    let failed: Vec<_> = answers
+        .iter()
+        .filter(|attempt| is_victim(attempt.what) && attempt.answer.is_err())
+        .collect();
     assert!(!failed.is_empty(), "the outage must affect requests");
-    for told in &failed {
-        let error = told.answer.as_ref().expect_err("only failures");
+    for attempt in &failed {
+        let error = attempt.answer.as_ref().expect_err("only failures");
         assert!(error.is_outage(), "{error}");
         assert!(!error.to_string().contains("given up"), "a reply was dropped");
-        let during = told.answered > down && told.asked < promoted + RECOVERS;
-        assert!(during, "{error} {:?} after the promotion", told.asked - promoted);
+        let during = attempt.answered > down && attempt.asked < promoted + RECOVERS;
+        assert!(during, "{error} {:?} after the promotion", attempt.asked - promoted);
     }
     let mut recovered = Duration::ZERO;
     for victim in victims {
-        let good = told
+        let good = answers
             .iter()
-            .filter(|told| {
-                told.what == victim && told.answer.is_ok() && told.asked > down + DEADLINE
+            .filter(|attempt| {
+                attempt.what == victim && attempt.answer.is_ok() && attempt.asked > down + DEADLINE
             })
-            .map(|told| told.answered)
+            .map(|attempt| attempt.answered)
             .min();
         let good = good.expect("waited for it").saturating_duration_since(promoted);
         assert!(good < RECOVERS, "{good:?} until key {victim} was decided again");
         recovered = recovered.max(good);
     }
     for key in 0..KEYS {
-        let admitted = told.iter().filter(|told| told.what == key && told.is_admitted());
-        let times: Vec<Instant> = admitted.map(|told| told.answered).collect();
+        let admitted =
+            answers.iter().filter(|attempt| attempt.what == key && attempt.is_admitted());
+        let times: Vec<Instant> = admitted.map(|attempt| attempt.answered).collect();
         let limit = if key.is_multiple_of(2) { SPENT } else { SPENDING };
         let lost =
             times.iter().filter(|at| **at + LAG > down && **at < down + DEADLINE).count() as u64;
@@ -100,6 +103,6 @@ fn fails_over(take_down: fn(&Cluster, u16) -> &RedisServer, bring_back: fn(&Redi
         "promoted after {:?}, decided {recovered:?} later, settled after {:?}; {} asked, {errors:?}",
         promoted - down,
         settled - down,
-        told.len()
+        answers.len()
     );
 }

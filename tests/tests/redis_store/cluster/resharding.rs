@@ -7,7 +7,7 @@ use tidegate::store::StoreError;
 use tidegate_tests::servers::{Cluster, RedisServer};
 use tokio::time::Instant;
 
-use crate::load::{Load, Told, Wanted, connect, consumed, daily, errors, runtime, take};
+use crate::load::{Answer, Load, Wanted, connect, consumed, daily, errors, runtime, take};
 
 const TENANTS: usize = 4;
 /// The limits that every tenant meets: the first also alone, all of them together. The last is used
@@ -61,29 +61,33 @@ fn requests_are_decided_while_slots_move_and_no_unit_is_lost_or_won() {
         load.wait_for(20, 0..2 * TENANTS);
         moves.push((begun, Instant::now()));
     }
-    let told = load.stop(&runtime);
+    let answers = load.stop(&runtime);
 
-    let singles = errors(told.iter().filter(|told| !is_group(told.what)));
+    let singles = errors(answers.iter().filter(|attempt| !is_group(attempt.what)));
     assert_eq!(singles, [], "one key is always somewhere");
-    let failed: Vec<&Told> = told.iter().filter(|told| told.answer.is_err()).collect();
+    let failed: Vec<&Answer> = answers.iter().filter(|attempt| attempt.answer.is_err()).collect();
     assert!(!failed.is_empty(), "keys of one request were on two nodes, and no request failed");
-    for told in &failed {
-        let error = told.answer.as_ref().expect_err("only failures");
+    for attempt in &failed {
+        let error = attempt.answer.as_ref().expect_err("only failures");
         assert!(error.is_outage(), "{error}");
-        let (begun, ended) = moves[2 * (told.what / 2)];
-        let during = told.answered > begun && told.asked < ended + AFTERWARDS;
-        assert!(during, "{error} {:?} after the move", told.asked.saturating_duration_since(ended));
+        let (begun, ended) = moves[2 * (attempt.what / 2)];
+        let during = attempt.answered > begun && attempt.asked < ended + AFTERWARDS;
+        assert!(
+            during,
+            "{error} {:?} after the move",
+            attempt.asked.saturating_duration_since(ended)
+        );
     }
     for tenant in 0..TENANTS {
-        let count = |what: usize, counts: fn(&Told) -> bool| {
-            told.iter().filter(|told| told.what == what && counts(told)).count() as u64
+        let count = |what: usize, counts: fn(&Answer) -> bool| {
+            answers.iter().filter(|attempt| attempt.what == what && counts(attempt)).count() as u64
         };
-        let times_out = |told: &Told| told.answer == Err(StoreError::Timeout);
-        let together = count(2 * tenant + 1, Told::is_admitted);
+        let times_out = |attempt: &Answer| attempt.answer == Err(StoreError::Timeout);
+        let together = count(2 * tenant + 1, Answer::is_admitted);
         // Requests that were given up may have been booked.
         let unsure = count(2 * tenant + 1, times_out);
         for (place, wanted) in wanted(2 * tenant + 1, &texts).into_iter().enumerate() {
-            let alone = if place == 0 { count(2 * tenant, Told::is_admitted) } else { 0 };
+            let alone = if place == 0 { count(2 * tenant, Answer::is_admitted) } else { 0 };
             let gone = runtime.block_on(consumed(&store, wanted));
             let admitted = alone + together;
             assert!(
@@ -97,7 +101,7 @@ fn requests_are_decided_while_slots_move_and_no_unit_is_lost_or_won() {
             "{together} of {day}, {unsure} unsure"
         );
     }
-    println!("{} asked, {:?}", told.len(), errors(failed.into_iter()));
+    println!("{} asked, {:?}", answers.len(), errors(failed.into_iter()));
 }
 
 fn keys_of(server: &RedisServer, slot: u16) -> Vec<String> {

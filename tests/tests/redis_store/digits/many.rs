@@ -86,11 +86,11 @@ async fn many_leases_that_end_at_once_hold_up_nobody() {
 
 /// All but the list itself is as if all of it were there.
 fn agrees(short: &Explanation, long: &Explanation) {
-    let told = |explanation: &Explanation| {
+    let answer = |explanation: &Explanation| {
         let Explanation { limit, remaining, next_allowed_at, idle_at, .. } = explanation;
         (*limit, *remaining, *next_allowed_at, *idle_at)
     };
-    assert_eq!(told(short), told(long));
+    assert_eq!(answer(short), answer(long));
     match (&short.detail, &long.detail) {
         (Detail::SlidingLog { sum, entries }, Detail::SlidingLog { sum: whole, .. }) => {
             assert_eq!((sum, entries.len()), (whole, MOST_LISTED));

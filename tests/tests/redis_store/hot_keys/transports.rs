@@ -65,14 +65,14 @@ fn a_busy_key_gets_a_local_override_and_loses_it() {
     let mut wish = key.clone();
     wish["seconds"] = 600.into();
     wish["reason"] = "incident 7".into();
-    let (status, told) = daemon.admin("PUT /v1/local-overrides", &wish);
+    let (status, reply) = daemon.admin("PUT /v1/local-overrides", &wish);
     assert_eq!(
-        (status, &told["local_overrides"][0]["reason"]),
+        (status, &reply["local_overrides"][0]["reason"]),
         (200, &json!("incident 7")),
-        "{told}"
+        "{reply}"
     );
-    assert_eq!(told["local_overrides"][0]["descriptor"], json!([["plain", "whale"]]));
-    assert_eq!(told["local_overrides"][0]["nodes"], 5);
+    assert_eq!(reply["local_overrides"][0]["descriptor"], json!([["plain", "whale"]]));
+    assert_eq!(reply["local_overrides"][0]["nodes"], 5);
 
     // 100 times 1.5 for five nodes.
     assert_eq!(daemon.passing(60, "whale"), 30);
@@ -87,8 +87,8 @@ fn a_busy_key_gets_a_local_override_and_loses_it() {
     let (_, ended) = daemon.admin("DELETE /v1/local-overrides", &key);
     assert_eq!(ended, json!({ "ended": true }));
     assert_eq!(daemon.passing(110, "whale"), 100, "the store knows nothing of it");
-    let (_, told) = daemon.admin("GET /v1/local-overrides", &Value::Null);
-    assert_eq!(told, json!({ "local_overrides": [] }));
+    let (_, reply) = daemon.admin("GET /v1/local-overrides", &Value::Null);
+    assert_eq!(reply, json!({ "local_overrides": [] }));
 }
 
 #[test]
@@ -105,9 +105,9 @@ fn a_local_override_names_a_key_and_ends_in_time() {
         (json!({ "domain": "platform" }), "descriptor"),
         (json!({ "domain": "platform", "descriptor": [["a", "b"]], "nodes": 3 }), "unknown field"),
     ] {
-        let (status, told) = daemon.admin("PUT /v1/local-overrides", &wish);
-        let error = told["error"].as_str().unwrap_or_default();
-        assert!(status == 400 && error.contains(why), "{wish}: {told}");
+        let (status, reply) = daemon.admin("PUT /v1/local-overrides", &wish);
+        let error = reply["error"].as_str().unwrap_or_default();
+        assert!(status == 400 && error.contains(why), "{wish}: {reply}");
     }
     assert_eq!(daemon.admin("POST /v1/local-overrides", &json!({})).0, 405);
     // In memory there is nothing to spare.
@@ -116,6 +116,6 @@ fn a_local_override_names_a_key_and_ends_in_time() {
     let daemon =
         Daemon { server: serve(&settings, &service).expect("it starts"), _service: service };
     let wish = json!({ "domain": "platform", "descriptor": [["a", "b"]] });
-    let (status, told) = daemon.admin("PUT /v1/local-overrides", &wish);
-    assert!(status == 400 && told["error"].as_str().unwrap_or_default().contains("this process"));
+    let (status, reply) = daemon.admin("PUT /v1/local-overrides", &wish);
+    assert!(status == 400 && reply["error"].as_str().unwrap_or_default().contains("this process"));
 }

@@ -45,8 +45,8 @@ impl Daemon {
 
     /// Whether so many nodes are live, and this count is in use.
     fn has(&self, live: usize, count: u32) -> bool {
-        let told = self.tell("/v1/nodes");
-        told["nodes"].as_array().map(Vec::len) == Some(live) && told["count"] == count
+        let reply = self.tell("/v1/nodes");
+        reply["nodes"].as_array().map(Vec::len) == Some(live) && reply["count"] == count
     }
 
     /// Requests of a new user that pass while the store is unavailable.
@@ -69,15 +69,15 @@ fn the_share_follows_daemons_that_start_and_die() {
     wait_until("two nodes", LIMIT, || first.has(2, 2) && second.has(2, 2));
     let third = start("c");
     wait_until("three nodes", LIMIT, || [&first, &second, &third].iter().all(|it| it.has(3, 3)));
-    let told = first.tell("/v1/nodes");
-    assert_eq!((&told["auto"], &told["error"]), (&Value::Bool(true), &Value::Null), "{told}");
-    let nodes = told["nodes"].as_array().expect("a list");
+    let reply = first.tell("/v1/nodes");
+    assert_eq!((&reply["auto"], &reply["error"]), (&Value::Bool(true), &Value::Null), "{reply}");
+    let nodes = reply["nodes"].as_array().expect("a list");
     let own: Vec<_> = nodes.iter().filter(|node| node["this"] == true).collect();
     assert!(own.len() == 1 && own[0]["id"].as_str().is_some_and(|id| id.starts_with("a-")));
-    assert!(nodes.iter().all(|node| node["last_seen"].is_string()), "{told}");
+    assert!(nodes.iter().all(|node| node["last_seen"].is_string()), "{reply}");
     wait_until("all hold one revision, whatever the file", LIMIT, || {
-        let told = first.tell("/v1/nodes");
-        let nodes = told["nodes"].as_array().cloned().unwrap_or_default();
+        let reply = first.tell("/v1/nodes");
+        let nodes = reply["nodes"].as_array().cloned().unwrap_or_default();
         let revision = nodes[0]["policy"]["api"].as_str().map(str::len);
         revision == Some(16) && nodes.iter().all(|it| it["policy"] == nodes[0]["policy"])
     });

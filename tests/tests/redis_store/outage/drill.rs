@@ -52,27 +52,27 @@ fn a_drill_rehearses_every_fallback() {
     let (server, _service) = daemon(&redis);
     assert_eq!(check(&server, "local", "bob"), 200);
     let wish = r#"{"seconds":600,"reason":"rehearsal"}"#;
-    let (status, told) = admin(&server, "PUT /v1/drill", wish);
-    let left = told["drill"]["seconds_left"].as_u64().expect("seconds");
-    assert!(status == 200 && (599..=600).contains(&left), "{told}");
+    let (status, reply) = admin(&server, "PUT /v1/drill", wish);
+    let left = reply["drill"]["seconds_left"].as_u64().expect("seconds");
+    assert!(status == 200 && (599..=600).contains(&left), "{reply}");
     let before = calls(&redis);
     assert_eq!(check(&server, "deny", "bob"), 503);
     assert_eq!(check(&server, "allow", "bob"), 200);
     let passed = (0..40).filter(|_| check(&server, "local", "eve") == 200).count();
     assert_eq!(passed, 15, "20 × 1.5 / 2");
     assert_eq!(calls(&redis), before, "the store is not asked");
-    let (_, told) = admin(&server, "GET /v1/status", "");
-    assert_eq!(told["state"], "degraded", "{told}");
-    assert!(told["store"]["drill"]["seconds_left"].is_u64(), "{told}");
-    let why = told["store"]["last_failure"]["error"].as_str().expect("a reason").to_owned();
+    let (_, reply) = admin(&server, "GET /v1/status", "");
+    assert_eq!(reply["state"], "degraded", "{reply}");
+    assert!(reply["store"]["drill"]["seconds_left"].is_u64(), "{reply}");
+    let why = reply["store"]["last_failure"]["error"].as_str().expect("a reason").to_owned();
     assert!(why.contains("drill"), "{why}");
     assert_eq!(metric(&server, "tidegate_store_drill"), "1");
-    let (status, told) = admin(&server, "DELETE /v1/drill", "");
-    assert_eq!((status, told), (200, json!({ "ended": true })));
+    let (status, reply) = admin(&server, "DELETE /v1/drill", "");
+    assert_eq!((status, reply), (200, json!({ "ended": true })));
     assert_eq!(admin(&server, "DELETE /v1/drill", "").1, json!({ "ended": false }));
     assert_eq!(admin(&server, "GET /v1/drill", "").1, json!({ "drill": null }));
     assert_eq!(check(&server, "deny", "bob"), 200, "the store decides again");
-    wait_until("the drill's units are debited", PATIENCE, || {
+    wait_until("the drill's units are debited", TIMEOUT, || {
         metric(&server, "tidegate_fallback_owing_keys") == "0"
     });
     let passed = (0..40).filter(|_| check(&server, "local", "eve") == 200).count();
@@ -89,6 +89,6 @@ fn a_drill_ends_by_itself_and_is_bounded() {
     }
     assert_eq!(admin(&server, "PUT /v1/drill", r#"{"seconds":1}"#).0, 200);
     assert_eq!(check(&server, "deny", "bob"), 503);
-    wait_until("the drill is over", PATIENCE, || check(&server, "deny", "bob") == 200);
+    wait_until("the drill is over", TIMEOUT, || check(&server, "deny", "bob") == 200);
     assert_eq!(admin(&server, "GET /v1/drill", "").1, json!({ "drill": null }));
 }

@@ -24,13 +24,13 @@ fn places_are_a_share_and_come_back() {
     assert_eq!(held.len(), 3, "four times 1.5 for two nodes");
     drop(held);
     let mut kept = None;
-    wait_until("places come back", PATIENCE, || {
+    wait_until("places come back", TIMEOUT, || {
         kept = acquire();
         kept.is_some()
     });
     let kept = kept.expect("there are three");
     redis.restart();
-    wait_until("the store decides again", PATIENCE, || {
+    wait_until("the store decides again", TIMEOUT, || {
         jobs.store().circuits()[0].state == CircuitState::Closed
     });
     // Neither knows of the other's lease, so releasing one frees no place of the other.

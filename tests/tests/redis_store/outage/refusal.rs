@@ -32,7 +32,7 @@ fn a_wrong_password_lets_nobody_in() {
     let (_redis, node) = locked_out();
     let failure = || node.limiter.store().failure().map(|(_, error)| error);
     let mut admitted = 0;
-    wait_until("it is refused", PATIENCE, || {
+    wait_until("it is refused", TIMEOUT, || {
         admitted += u64::from(node.check("local").is_allowed());
         matches!(failure(), Some(StoreError::Misconfigured(Misconfigured::Authentication, _)))
     });

@@ -72,7 +72,7 @@ impl Daemon {
     }
 
     fn until_degraded(&self) {
-        wait_until("it is degraded", PATIENCE, || {
+        wait_until("it is degraded", TIMEOUT, || {
             self.check("allow");
             self.status()["state"] == "degraded"
         });
@@ -106,7 +106,7 @@ fn every_transport_answers_while_redis_is_unavailable() {
     let over_limit = 2;
     assert_eq!((daemon.grpc("allow"), daemon.grpc("deny")), (1, over_limit));
     let mut client = daemon.resp();
-    let mut told = |words: &str| -> Vec<redis::Value> {
+    let mut answer = |words: &str| -> Vec<redis::Value> {
         let mut words = words.split(' ');
         let mut command = redis::cmd(words.next().expect("a name"));
         words.for_each(|word| {
@@ -114,9 +114,9 @@ fn every_transport_answers_while_redis_is_unavailable() {
         });
         command.query(&mut client).expect("never an error")
     };
-    assert_eq!(told("TG.CHECK shop allow bob")[0], redis::Value::Int(0));
-    assert_eq!(told("TG.CHECK shop deny bob")[0], redis::Value::Int(1));
-    let cell = told("CL.THROTTLE bob 9 1 3600");
+    assert_eq!(answer("TG.CHECK shop allow bob")[0], redis::Value::Int(0));
+    assert_eq!(answer("TG.CHECK shop deny bob")[0], redis::Value::Int(1));
+    let cell = answer("CL.THROTTLE bob 9 1 3600");
     assert_eq!((&cell[0], &cell[3]), (&redis::Value::Int(1), &redis::Value::Int(1)));
 
     let metrics = daemon.admin("/metrics").body;
@@ -139,8 +139,8 @@ fn every_transport_answers_while_redis_is_unavailable() {
     }
     assert_eq!(reset("{}").status, 400);
     redis.restart();
-    wait_until("it is healthy again", PATIENCE, || daemon.status()["state"] == "healthy");
-    wait_until("no debit is pending", PATIENCE, || daemon.status()["store"]["owing_keys"] == 0);
+    wait_until("it is healthy again", TIMEOUT, || daemon.status()["state"] == "healthy");
+    wait_until("no debit is pending", TIMEOUT, || daemon.status()["store"]["owing_keys"] == 0);
     assert_eq!(daemon.check("deny").status, 200);
     assert_eq!(daemon.check("local").status, 429, "what was let in has been booked");
     assert_eq!((reset(&of("bob")).status, daemon.check("local").status), (200, 200));
@@ -152,7 +152,7 @@ fn a_daemon_whose_redis_refuses_is_not_ready() {
     let redis = RedisServer::start();
     let daemon = Daemon::start(&redis, 1, OnStoreFailure::Local);
     super::refusal::lock(&redis);
-    wait_until("it is not ready", PATIENCE, || daemon.admin("/readyz").status == 503);
+    wait_until("it is not ready", TIMEOUT, || daemon.admin("/readyz").status == 503);
     let why = daemon.admin("/readyz").body;
     assert!(why.contains("password"), "{why}");
     assert_eq!(daemon.check("deny").status, 503);
@@ -191,8 +191,8 @@ fn the_self_test_runs_when_redis_first_answers() {
     let ready = daemon.admin("/readyz");
     assert!(ready.status == 200 && ready.body.contains("the store is unavailable"), "{ready:?}");
     redis.resume();
-    wait_until("the fault is found", PATIENCE, || daemon.admin("/readyz").status == 503);
+    wait_until("the fault is found", TIMEOUT, || daemon.admin("/readyz").status == 503);
     redis.command(&["CONFIG", "SET", "maxmemory", "0"]);
-    wait_until("the fault is gone", PATIENCE, || daemon.admin("/readyz").body == "ready\n");
+    wait_until("the fault is gone", TIMEOUT, || daemon.admin("/readyz").body == "ready\n");
     assert_eq!(daemon.check("deny").status, 200);
 }

@@ -58,7 +58,7 @@ fn a_hanging_server_keeps_no_more_waiting_than_there_is_room_for() {
 
 /// Places that cannot be given back because all the room is taken would keep it taken.
 #[test]
-fn what_gives_back_gets_through_when_there_is_no_room() {
+fn returns_pass_when_the_queue_is_full() {
     let server = RedisServer::start();
     let config = config(&server.url()).deadline(LIMIT).max_in_flight(ROOM).connect_timeout(LIMIT);
     let client = Client::connect(config).expect("a sound server");

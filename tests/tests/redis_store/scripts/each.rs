@@ -70,10 +70,10 @@ fn charges_each_alone_are_decided_in_order() {
         let mut here = Vec::new();
         let decided = Store::decide(&store, now(), Batch::each(&charges), &mut here);
         client.runtime.block_on(decided).expect("memory does not fail");
-        let told = |decisions: &[Decision]| -> Vec<_> {
+        let answer = |decisions: &[Decision]| -> Vec<_> {
             decisions.iter().map(|one| (one.is_allowed(), one.remaining)).collect()
         };
-        assert_eq!(told(&shared), told(&here), "{limit:?}");
+        assert_eq!(answer(&shared), answer(&here), "{limit:?}");
     }
 }
 

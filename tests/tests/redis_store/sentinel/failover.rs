@@ -8,7 +8,7 @@ use tidegate_tests::servers::{RedisServer, Sentinels, wait_until};
 use tokio::time::Instant;
 
 use crate::load::{
-    DEADLINE, Load, PATIENCE, Told, connect, consumed, daily, errors, runtime, take,
+    Answer, DEADLINE, Load, TIMEOUT, connect, consumed, daily, errors, runtime, take,
 };
 
 /// After a promotion, decisions are had again within this time.
@@ -45,19 +45,19 @@ fn a_planned_change_of_primary_is_followed_and_never_taken_for_a_wrong_setting()
     let old = sentinels.primary();
     sentinels.sentinels()[0].command(&["SENTINEL", "FAILOVER", "mymaster"]);
     let is_replaced = || sentinels.primary().port() != old.port() && old.info("role") == "slave";
-    wait_until("another is primary", PATIENCE, is_replaced);
+    wait_until("another is primary", TIMEOUT, is_replaced);
     let replaced = Instant::now();
     load.wait_for(500, [0]);
     let scripts = calls(old, "evalsha");
     load.wait_for(500, [0]);
-    let told = load.stop(&runtime);
+    let answers = load.stop(&runtime);
     assert_eq!(calls(old, "evalsha"), scripts, "a replica decides nothing");
-    for told in told.iter().filter(|told| told.answer.is_err()) {
-        let error = told.answer.as_ref().expect_err("only failures");
+    for attempt in answers.iter().filter(|attempt| attempt.answer.is_err()) {
+        let error = attempt.answer.as_ref().expect_err("only failures");
         assert!(error.is_outage(), "{error}");
-        assert!(told.answered > begun && told.asked < replaced + RECOVERS, "{error}");
+        assert!(attempt.answered > begun && attempt.asked < replaced + RECOVERS, "{error}");
     }
-    println!("replaced after {:?}, {:?}", replaced - begun, errors(told.iter()));
+    println!("replaced after {:?}, {:?}", replaced - begun, errors(answers.iter()));
 }
 
 /// A replica refuses to write. Behind sentinels that is an outage, not a wrong setting: they mend it.
@@ -75,15 +75,15 @@ fn a_primary_that_became_a_replica_counts_as_away_until_there_is_another() {
     other.command(&["REPLICAOF", "NO", "ONE"]);
     old.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
     let refusals = || stat(old, "errorstats", "errorstat_READONLY:count=");
-    wait_until("the replica refuses", PATIENCE, || refusals() > 0);
+    wait_until("the replica refuses", TIMEOUT, || refusals() > 0);
     sentinels.sentinels().iter().for_each(RedisServer::resume);
     load.wait_for(100, [0]);
-    let told = load.stop(&runtime);
-    for error in told.iter().filter_map(|told| told.answer.as_ref().err()) {
+    let answers = load.stop(&runtime);
+    for error in answers.iter().filter_map(|attempt| attempt.answer.as_ref().err()) {
         assert!(error.is_outage(), "{error}");
     }
-    println!("{:?}", errors(told.iter()));
-    let refused = errors(told.iter()).into_iter().any(|(error, _)| error.contains("READONLY"));
+    println!("{:?}", errors(answers.iter()));
+    let refused = errors(answers.iter()).into_iter().any(|(error, _)| error.contains("READONLY"));
     assert!(refused, "the refusal is told as it is");
 }
 
@@ -104,28 +104,31 @@ fn fails_over(take_down: fn(&Sentinels) -> &RedisServer, bring_back: fn(&RedisSe
     sentinels.sentinels()[0].pause();
     let down = Instant::now();
     let fallen = take_down(&sentinels);
-    let promoted = down + sentinels.wait_for_promotion(PATIENCE);
+    let promoted = down + sentinels.wait_for_promotion(TIMEOUT);
     load.wait_for(500, 0..BURSTS.len());
     sentinels.sentinels()[0].resume();
     bring_back(fallen);
-    wait_until("it comes back as a replica", PATIENCE, || fallen.info("role") == "slave");
+    wait_until("it comes back as a replica", TIMEOUT, || fallen.info("role") == "slave");
     let scripts = calls(fallen, "evalsha");
     load.wait_for(500, 0..BURSTS.len());
-    let told = load.stop(&runtime);
+    let answers = load.stop(&runtime);
     assert_eq!(calls(fallen, "evalsha"), scripts, "a replica decides nothing");
     let primary = sentinels.primary();
 
-    for told in told.iter().filter(|told| told.answer.is_err()) {
-        let error = told.answer.as_ref().expect_err("only failures");
+    for attempt in answers.iter().filter(|attempt| attempt.answer.is_err()) {
+        let error = attempt.answer.as_ref().expect_err("only failures");
         assert!(error.is_outage(), "{error}");
-        let during = told.answered > down && told.asked < promoted + RECOVERS;
-        assert!(during, "{error} {:?} after the promotion", told.asked - promoted);
+        let during = attempt.answered > down && attempt.asked < promoted + RECOVERS;
+        assert!(during, "{error} {:?} after the promotion", attempt.asked - promoted);
     }
-    assert!(told.iter().any(|told| told.answer.is_err()), "the outage must affect requests");
-    let recovered = told
+    assert!(
+        answers.iter().any(|attempt| attempt.answer.is_err()),
+        "the outage must affect requests"
+    );
+    let recovered = answers
         .iter()
-        .filter(|told| told.answer.is_ok() && told.asked > down + DEADLINE)
-        .map(|told| told.answered.saturating_duration_since(promoted))
+        .filter(|attempt| attempt.answer.is_ok() && attempt.asked > down + DEADLINE)
+        .map(|attempt| attempt.answered.saturating_duration_since(promoted))
         .min();
     let recovered = recovered.expect("waited for it");
     assert!(recovered < RECOVERS, "{recovered:?} until the next decision");
@@ -133,29 +136,30 @@ fn fails_over(take_down: fn(&Sentinels) -> &RedisServer, bring_back: fn(&RedisSe
     let missed = stat(primary, "errorstats", "errorstat_NOSCRIPT:count=");
     assert!((1..=HANDFUL).contains(&missed), "{missed} scripts were missed, none in a loop");
     for (key, burst) in BURSTS.into_iter().enumerate() {
-        let admitted = told.iter().filter(|told| told.what == key && told.is_admitted());
-        let times: Vec<Instant> = admitted.map(|told| told.answered).collect();
-        let (count, lost) = (times.len() as u64, lost(&told, key, down));
+        let admitted =
+            answers.iter().filter(|attempt| attempt.what == key && attempt.is_admitted());
+        let times: Vec<Instant> = admitted.map(|attempt| attempt.answered).collect();
+        let (count, lost) = (times.len() as u64, lost(&answers, key, down));
         assert!(count <= burst + lost.min(burst), "{count} of {burst}, {lost} lost");
         assert!(key > 0 || count == burst, "key {key}: {count} of {burst}");
         let text = format!("user:{key}");
         let gone = runtime.block_on(consumed(&store, ("user", daily(burst), &text)));
         assert!(gone + lost >= count, "{count} admitted, {gone} remembered, {lost} lost");
     }
-    let errors = errors(told.iter());
+    let errors = errors(answers.iter());
     println!(
         "promoted after {:?}, decided {recovered:?} later, {missed} scripts sent whole; {} asked, \
          {errors:?}",
         promoted - down,
-        told.len()
+        answers.len()
     );
 }
 
 /// Units that the replica may not have heard of.
-fn lost(told: &[Told], key: usize, down: Instant) -> u64 {
+fn lost(answers: &[Answer], key: usize, down: Instant) -> u64 {
     let near = |at: Instant| at + LAG > down && at < down + DEADLINE;
-    let lost = told.iter().filter(|told| told.what == key && told.is_admitted());
-    lost.filter(|told| near(told.answered)).count() as u64
+    let lost = answers.iter().filter(|attempt| attempt.what == key && attempt.is_admitted());
+    lost.filter(|attempt| near(attempt.answered)).count() as u64
 }
 
 /// A counter of a server, by what its line starts with.

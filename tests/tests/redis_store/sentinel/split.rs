@@ -9,7 +9,7 @@ use tidegate::store::{Batch, Charge, Store, StoreError};
 use tidegate::{Decision, Key, Limit, Op, Rate, Scope, Timestamp};
 use tidegate_tests::servers::{RedisServer, wait_until};
 
-use crate::load::{DEADLINE, PATIENCE, runtime};
+use crate::load::{DEADLINE, TIMEOUT, runtime};
 
 /// Time stands still, or what is taken from a second would be back at once.
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
@@ -74,7 +74,7 @@ fn limits_of_a_second_have_a_server_of_their_own_and_requests_are_all_or_nothing
         let admitted = admitted.into_iter().filter(|taken| *taken == Ok(true)).count();
         assert!(admitted <= 2, "{admitted} of 2");
     });
-    wait_until("what was denied is given back", PATIENCE, || {
+    wait_until("what was denied is given back", TIMEOUT, || {
         let [second, minute] = runtime.block_on(remaining(&store, "user:2"));
         10 - second == 2 - minute
     });
@@ -93,7 +93,7 @@ fn without_one_of_two_servers_only_its_limits_fail_and_nothing_stays_reserved() 
     (0..20).for_each(refused);
     let (name, limit) = limits()[1];
     let key = Key::new(Scope::new(name, &limit), b"user");
-    wait_until("what was reserved is given back", PATIENCE, || {
+    wait_until("what was reserved is given back", TIMEOUT, || {
         let mut decisions = Vec::new();
         let charge = Charge::new(key, &limit, Op::Read(0));
         let decided = runtime.block_on(store.decide(NOW, Batch::one(&charge), &mut decisions));
@@ -101,7 +101,5 @@ fn without_one_of_two_servers_only_its_limits_fail_and_nothing_stays_reserved() 
         decisions[0].remaining == 99
     });
     seconds.restart();
-    wait_until("both decide again", PATIENCE, || {
-        runtime.block_on(take(&store, "user")) == Ok(true)
-    });
+    wait_until("both decide again", TIMEOUT, || runtime.block_on(take(&store, "user")) == Ok(true));
 }

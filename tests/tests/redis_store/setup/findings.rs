@@ -134,9 +134,9 @@ fn a_daemon_reports_the_conditions_of_a_server_that_came_later() {
     wait_until("the condition is reported", LIMIT, || {
         findings(&server) != Value::Array(Vec::new())
     });
-    let told = findings(&server);
-    assert_eq!((&told[0]["condition"], &told[1]), (&"eviction".into(), &Value::Null), "{told}");
-    assert_eq!(told[0]["server"], Value::from(redis.address()));
+    let reply = findings(&server);
+    assert_eq!((&reply[0]["condition"], &reply[1]), (&"eviction".into(), &Value::Null), "{reply}");
+    assert_eq!(reply[0]["server"], Value::from(redis.address()));
     let metrics = page(&server, "/metrics");
     for line in [
         "tidegate_store_findings{condition=\"eviction\"} 1",

@@ -78,7 +78,7 @@ fn passwords_of_sentinels_that_are_wrong() {
         // What `requirepass` sets, for connections from now on.
         sentinel.command(&["ACL", "SETUSER", "default", "resetpass", ">right"]);
     }
-    for query in ["", "?sentinel_pass=secret", "?sentinel_user=nobody&sentinel_pass=secret"] {
+    for query in ["", "?sentinel_pass=secret", "?sentinel_user=other&sentinel_pass=secret"] {
         let error = refusal(config(&format!("{}{query}", sentinels.url())));
         let is_told = matches!(error, StoreError::Misconfigured(Authentication, _));
         assert!(is_told, "{query}: {error}");

@@ -11,7 +11,7 @@ use tidegate_tests::servers::{RedisServer, wait_until};
 use tokio::task;
 
 /// Long enough for a machine that builds at the same time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const HOUR: i64 = 3_600;
 
 /// Whether so many units are taken from each of these limits.
@@ -39,11 +39,11 @@ fn scripts_run(server: &RedisServer) -> u64 {
 
 /// It reserves in one window; the next has begun, and is used up, when it is denied.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_denied_request_gives_back_late_is_nobody_elses() {
+async fn a_late_return_of_a_denied_request_takes_no_other_units() {
     let (long, short) = (RedisServer::builder().faketime().start(), RedisServer::start());
     let config = RedisConfig::new(&long.url()).expect("a valid address");
     let config = config.per_second(&short.url()).expect("a valid address");
-    let config = config.deadline(PATIENCE).connect_timeout(PATIENCE);
+    let config = config.deadline(TIMEOUT).connect_timeout(TIMEOUT);
     let store = Arc::new(RedisStore::connect(config).await.expect("sound servers"));
     let hourly = limit("fixed_window:2:3600000000");
     // More than it ever admits, so it denies.
@@ -54,7 +54,7 @@ async fn what_a_denied_request_gives_back_late_is_nobody_elses() {
         tokio::spawn(async move { takes(&store, &[(hourly, 1), never]).await })
     };
     task::block_in_place(|| {
-        wait_until("the first limit is reserved", PATIENCE, || scripts_run(&long) > before);
+        wait_until("the first limit is reserved", TIMEOUT, || scripts_run(&long) > before);
     });
     long.step_clock(HOUR);
     assert!(takes(&store, &[(hourly, 2)]).await, "a new window");
@@ -66,11 +66,11 @@ async fn what_a_denied_request_gives_back_late_is_nobody_elses() {
 
 /// And within the same window it is given back.
 #[tokio::test]
-async fn what_a_denied_request_had_reserved_is_given_back() {
+async fn units_reserved_by_a_denied_request_are_returned() {
     let (long, short) = (RedisServer::start(), RedisServer::start());
     let config = RedisConfig::new(&long.url()).expect("a valid address");
     let config = config.per_second(&short.url()).expect("a valid address");
-    let store = RedisStore::connect(config.deadline(PATIENCE)).await.expect("sound servers");
+    let store = RedisStore::connect(config.deadline(TIMEOUT)).await.expect("sound servers");
     let never = (limit("fixed_window:1:1000000"), 2);
     let year = 365 * 86_400_000_000_u64;
     for family in ["token_bucket", "fixed_window", "sliding_window", "sliding_log"] {

@@ -132,10 +132,10 @@ fn values_of_keys_are_shown_as_set() {
         assert_eq!(daemon.passed("sk-live-4242"), 4);
         let given = json!({ "key": "sk-live-4242", "rate": "1/h" }).to_string();
         ask(daemon.server.http().expect("open"), "POST /v1/check", "", &given);
-        let (_, told) = daemon.admin("GET /v1/hot-keys", &Value::Null);
+        let (_, answer) = daemon.admin("GET /v1/hot-keys", &Value::Null);
         let policy = format!("api/user={shown}");
-        assert_eq!(told["asked"][0], json!({ "key": policy, "requests": 10 }));
-        assert_eq!(told["asked"][1], json!({ "key": shown, "requests": 1 }));
-        assert_eq!(told["denied"], json!([{ "key": policy, "requests": 6 }]));
+        assert_eq!(answer["asked"][0], json!({ "key": policy, "requests": 10 }));
+        assert_eq!(answer["asked"][1], json!({ "key": shown, "requests": 1 }));
+        assert_eq!(answer["denied"], json!([{ "key": policy, "requests": 6 }]));
     }
 }

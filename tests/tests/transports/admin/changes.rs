@@ -39,8 +39,8 @@ fn passed(daemon: &Daemon, domain: &str, (key, value): (&str, &str)) -> usize {
 }
 
 fn overrule(daemon: &Daemon, wish: &Value) {
-    let (status, told) = daemon.admin("PUT /v1/overrides", wish);
-    assert_eq!(status, 200, "{told}");
+    let (status, answer) = daemon.admin("PUT /v1/overrides", wish);
+    assert_eq!(status, 200, "{answer}");
 }
 
 /// Every algorithm is scaled, each from 10 to 3; and a little of something is not nothing.
@@ -97,17 +97,17 @@ fn a_switch_spares_nobody_else() {
 }
 
 #[test]
-fn what_has_ended_is_not_told() {
+fn ended_controls_are_not_listed() {
     let daemon = wide();
     overrule(&daemon, &json!({ "limit": "api/user#", "percent": 50, "seconds": 10 }));
-    let told = |path: &str| daemon.admin(path, &Value::Null).1["overrides"].clone();
+    let answer = |path: &str| daemon.admin(path, &Value::Null).1["overrides"].clone();
     for path in ["GET /v1/overrides", "GET /v1/policy"] {
-        assert_eq!(told(path).as_array().map(Vec::len), Some(1), "{path}");
+        assert_eq!(answer(path).as_array().map(Vec::len), Some(1), "{path}");
     }
-    assert_eq!(told("GET /v1/overrides")[0]["until"], "2023-11-14T22:13:30.000Z");
+    assert_eq!(answer("GET /v1/overrides")[0]["until"], "2023-11-14T22:13:30.000Z");
     daemon.clock.set(Timestamp::from_secs(1_700_000_010));
     for path in ["GET /v1/overrides", "GET /v1/policy"] {
-        assert_eq!(told(path), json!([]), "{path}");
+        assert_eq!(answer(path), json!([]), "{path}");
     }
 }
 
@@ -118,8 +118,8 @@ fn a_key_that_came_with_requests_starts_afresh() {
     let body = json!({ "key": "k1", "rate": "1/h" }).to_string();
     let check = || ask(address, "POST /v1/check", "", &body).0;
     assert_eq!((check(), check()), (200, 429));
-    let (_, told) = daemon.admin("POST /v1/reset", &json!({ "key": "k1" }));
-    assert_eq!(told, json!({ "had_state": true }));
+    let (_, answer) = daemon.admin("POST /v1/reset", &json!({ "key": "k1" }));
+    assert_eq!(answer, json!({ "had_state": true }));
     assert_eq!((check(), check()), (200, 429));
     let (status, _) = daemon.admin("POST /v1/reset", &json!({ "key": "k1", "descriptors": [[]] }));
     assert_eq!(status, 400);
@@ -153,7 +153,7 @@ fn a_thousand_changes_at_once_are_kept_and_no_more() {
     let loaded = Policy::load(&[("p.yaml", &text)], Merging::Refuse);
     daemon.service.replace(loaded.policy.expect(&loaded.findings));
     let limit = |number: usize| format!("api/user=u{number}#");
-    for (path, told) in [("/v1/kill-switch", "kill_switch"), ("/v1/overrides", "overrides")] {
+    for (path, answer) in [("/v1/kill-switch", "kill_switch"), ("/v1/overrides", "overrides")] {
         let wish = |number: usize| match path {
             "/v1/overrides" => json!({ "limit": limit(number), "percent": 50, "seconds": 60 }),
             _ => json!({ "limit": limit(number) }),
@@ -169,7 +169,7 @@ fn a_thousand_changes_at_once_are_kept_and_no_more() {
             }
         });
         let (_, all) = daemon.admin(&format!("GET {path}"), &Value::Null);
-        assert_eq!(all[told].as_array().map(Vec::len), Some(MOST), "{path}");
+        assert_eq!(all[answer].as_array().map(Vec::len), Some(MOST), "{path}");
         // One that is there already takes no place.
         assert_eq!((put(MOST), put(0)), (400, 200), "{path}");
         let gone = json!({ "limit": limit(7) });
@@ -209,8 +209,8 @@ fn a_misspelt_id_is_repeated_with_the_nearest_one() {
             "line 1, column 9 of the body: unknown field \"domian\"; did you mean \"domain\"?",
         ),
     ] {
-        let (status, told) = daemon.admin(call, &body);
-        assert_eq!((status, &told["error"]), (400, &json!(why)), "{body}");
+        let (status, answer) = daemon.admin(call, &body);
+        assert_eq!((status, &answer["error"]), (400, &json!(why)), "{body}");
     }
 }
 
@@ -221,9 +221,9 @@ fn reset_and_rate_give_relief_at_once() {
     let daemon = wide();
     let bob = ("user", "bob");
     assert_eq!((passed(&daemon, "api", bob), passed(&daemon, "api", bob)), (4, 0));
-    let (_, told) = daemon
+    let (_, answer) = daemon
         .admin("POST /v1/reset", &json!({ "domain": "api", "descriptors": [[["user", "bob"]]] }));
-    assert_eq!(told, json!({ "limits_reset": 1 }));
+    assert_eq!(answer, json!({ "limits_reset": 1 }));
     assert_eq!((passed(&daemon, "api", bob), passed(&daemon, "api", bob)), (4, 0));
     overrule(&daemon, &json!({ "limit": "api/user#", "percent": 200, "seconds": 60 }));
     assert_eq!(passed(&daemon, "api", bob), 0, "the share used is kept");
@@ -244,18 +244,18 @@ fn a_block_is_set_and_lifted_by_hand() {
         wish["seconds"] = seconds.into();
         daemon.admin("PUT /v1/blocks", &wish)
     };
-    let (status, told) = block(3_600);
-    assert_eq!((status, &told["limits_blocked"]), (200, &json!(1)), "{told}");
+    let (status, answer) = block(3_600);
+    assert_eq!((status, &answer["limits_blocked"]), (200, &json!(1)), "{answer}");
     assert_eq!(passed(&daemon, "api", ("login", "bob")), 0);
     assert_eq!(passed(&daemon, "api", ("login", "ann")), 2);
-    let (status, told) = daemon.admin("DELETE /v1/blocks", &target);
-    assert_eq!((status, &told["limits_lifted"]), (200, &json!(1)), "{told}");
+    let (status, answer) = daemon.admin("DELETE /v1/blocks", &target);
+    assert_eq!((status, &answer["limits_lifted"]), (200, &json!(1)), "{answer}");
     assert_eq!(passed(&daemon, "api", ("login", "bob")), 2);
     for seconds in [0, 30 * 86_400 + 1] {
         assert_eq!(block(seconds).0, 400, "{seconds}");
     }
     let other = json!({ "domain": "api", "descriptor": [["user", "bob"]], "seconds": 60 });
-    let (status, told) = daemon.admin("PUT /v1/blocks", &other);
-    assert_eq!(status, 400, "{told}");
-    assert!(told.to_string().contains("no limit with block_for"), "{told}");
+    let (status, answer) = daemon.admin("PUT /v1/blocks", &other);
+    assert_eq!(status, 400, "{answer}");
+    assert!(answer.to_string().contains("no limit with block_for"), "{answer}");
 }

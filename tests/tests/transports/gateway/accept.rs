@@ -9,7 +9,7 @@ use tidegate_tests::http::{Answer, connect, get};
 use tidegate_tests::servers::{Certificates, wait_until};
 use tidegate_tests::tls::TlsClient;
 
-use super::{Front, PATIENCE};
+use super::{Front, TIMEOUT};
 
 const REFUSED: &str = "tidegate_refused_connections_total{listener=\"gateway\",reason=";
 
@@ -85,7 +85,7 @@ fn an_address_holds_so_many_connections() {
     assert!(is_reset(connect(front.address())));
     assert_eq!(front.metric(&format!("{REFUSED}\"address_connections\"}}")), 1);
     drop(held);
-    wait_until("a place is free", PATIENCE, || status(&front, "") == Some(200));
+    wait_until("a place is free", TIMEOUT, || status(&front, "") == Some(200));
 }
 
 /// A WebSocket is a connection of its address until it ends.
@@ -103,7 +103,7 @@ fn a_tunnel_counts_as_a_connection() {
     assert_eq!(&head, b"HTTP/1.1 101");
     assert!(is_reset(connect(front.address())));
     drop(socket);
-    wait_until("its place is free", PATIENCE, || status(&front, "") == Some(200));
+    wait_until("its place is free", TIMEOUT, || status(&front, "") == Some(200));
 }
 
 /// A proxy in front of the gateway has the connections of all its clients.

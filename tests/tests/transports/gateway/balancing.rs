@@ -8,7 +8,7 @@ use tidegate_tests::http::{ask, get};
 use tidegate_tests::servers::{free_port, wait_until};
 
 use super::service::Service;
-use super::{Front, PATIENCE};
+use super::{Front, TIMEOUT};
 
 fn front(urls: &[String], change: impl FnOnce(&mut Upstream)) -> Front {
     let mut upstream = Upstream::new("api", urls).expect("URLs");
@@ -58,7 +58,7 @@ fn the_address_with_fewer_requests_in_progress_is_chosen() {
     let front = front(&urls, |_| {});
     let address = front.address();
     let held = std::thread::spawn(move || get(address, "/held", ""));
-    wait_until("the request is in progress", PATIENCE, || {
+    wait_until("the request is in progress", TIMEOUT, || {
         services.iter().any(|service| service.heads().len() == 1)
     });
     let busy = services.iter().position(|it| it.heads().len() == 1).expect("one of them");
@@ -88,7 +88,7 @@ fn an_address_that_refuses_connections_is_ejected_and_comes_back() {
     // With a service behind it, its share grows until it gets requests as before.
     let other = TcpListener::bind(("127.0.0.1", port)).expect("the port is free");
     let other = Service::on(other);
-    wait_until("it gets requests", PATIENCE, || {
+    wait_until("it gets requests", TIMEOUT, || {
         assert_eq!(ask(front.address(), "POST /", "", "x").status, 200);
         other.heads().len() > 5
     });
@@ -103,7 +103,7 @@ fn all_addresses_are_used_if_all_are_ejected() {
     }];
     let front = front(&urls, |_| {});
     let ejected = |url: &String| metric(&front, "tidegate_upstream_ejected", url, "") == Some(1);
-    wait_until("both are ejected", PATIENCE, || {
+    wait_until("both are ejected", TIMEOUT, || {
         assert_eq!(get(front.address(), "/", "").status, 502);
         urls.iter().all(ejected)
     });
@@ -122,14 +122,14 @@ fn an_address_whose_health_check_fails_is_not_used() {
         upstream.health = Some(HealthCheck {
             path: "/health".into(),
             interval: every,
-            timeout: PATIENCE,
+            timeout: TIMEOUT,
             unhealthy_after: 2,
             healthy_after: 2,
         });
     });
     let is_healthy = |url: &String| metric(&front, "tidegate_upstream_healthy", url, "");
     services[1].set_healthy(false);
-    wait_until("it is unhealthy", PATIENCE, || is_healthy(&urls[1]) == Some(0));
+    wait_until("it is unhealthy", TIMEOUT, || is_healthy(&urls[1]) == Some(0));
     assert_eq!(is_healthy(&urls[0]), Some(1));
     let posts =
         |service: &Service| service.heads().iter().filter(|head| head.starts_with("POST ")).count();
@@ -140,7 +140,7 @@ fn an_address_whose_health_check_fails_is_not_used() {
     let status = get(front.server.admin().expect("asked for"), "/v1/status", "").body;
     assert!(status.contains("\"healthy\":false"), "{status}");
     services[1].set_healthy(true);
-    wait_until("it is healthy", PATIENCE, || is_healthy(&urls[1]) == Some(1));
+    wait_until("it is healthy", TIMEOUT, || is_healthy(&urls[1]) == Some(1));
 }
 
 /// Node.js, for one, ends the connection with the response if it is asked to.
@@ -152,13 +152,13 @@ fn a_health_check_whose_connection_ends_with_the_response_succeeds() {
         upstream.health = Some(HealthCheck {
             path: "/closing".into(),
             interval: Duration::from_millis(5),
-            timeout: PATIENCE,
+            timeout: TIMEOUT,
             unhealthy_after: 1,
             // Never again.
             healthy_after: u32::MAX,
         });
     });
-    wait_until("it was asked often", PATIENCE, || {
+    wait_until("it was asked often", TIMEOUT, || {
         services.iter().all(|service| service.heads().len() > 40)
     });
     for url in &urls {

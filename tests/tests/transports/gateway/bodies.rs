@@ -9,7 +9,7 @@ use tidegate_tests::http::{Answer, connect, get};
 use tidegate_tests::servers::wait_until;
 
 use super::service::Service;
-use super::{FIVE, Front, PATIENCE};
+use super::{FIVE, Front, TIMEOUT};
 
 /// Begins a request with a body of ten bytes, and ends the connection's sending side after five.
 fn cut(gateway: SocketAddr) -> Option<u16> {
@@ -48,7 +48,7 @@ fn clients_that_cut_their_requests_eject_no_address() {
         }
         let name = "tidegate_upstream_requests_total";
         let cut = || sum(&front, name, "outcome=\"client_gone\"");
-        wait_until("all are counted", PATIENCE, || cut() >= 20);
+        wait_until("all are counted", TIMEOUT, || cut() >= 20);
         assert_eq!(sum(&front, name, "outcome=\"no_response\""), 0, "{urls:?}");
         assert_eq!(sum(&front, "tidegate_upstream_ejections_total", ""), 0, "{urls:?}");
         assert_eq!(get(front.address(), "/", "").status, 200);
@@ -105,17 +105,17 @@ fn clients_that_go_away_leave_no_connection_taken() {
                 socket
             })
             .collect();
-        wait_until("requests are in progress", PATIENCE, || gauge("requests_in_progress") > 0);
+        wait_until("requests are in progress", TIMEOUT, || gauge("requests_in_progress") > 0);
         assert!(gauge("connections") <= tidegate_server::Settings::default().threads.get() as u64);
         drop(clients);
-        wait_until("all are free", PATIENCE, || {
+        wait_until("all are free", TIMEOUT, || {
             gauge("requests_in_progress") + gauge("connections") == 0
         });
         // The service is asked by both workers.
         for number in 0..8 {
             assert_eq!(get(front.address(), "/", "").status, 200, "{round}.{number}");
         }
-        wait_until("idle ones are closed", PATIENCE, || gauge("connections") == 0);
+        wait_until("idle ones are closed", TIMEOUT, || gauge("connections") == 0);
     }
     front.service.release();
 }

@@ -10,7 +10,7 @@ use tidegate_tests::servers::{Certificates, wait_until};
 use tidegate_tests::tls::TlsClient;
 
 use super::http2_client::{Http2Client, pieces, request, run, whole};
-use super::{FIVE, Front, PATIENCE};
+use super::{FIVE, Front, TIMEOUT};
 
 #[test]
 fn requests_and_responses_are_forwarded_with_their_trailers() {
@@ -141,7 +141,7 @@ fn a_response_that_is_not_read_is_given_up() {
             metrics.lines().any(|line| line == "tidegate_connections{listener=\"gateway\"} 0")
         };
         let waited = tokio::task::spawn_blocking(move || {
-            wait_until("the connection has ended", PATIENCE, connections);
+            wait_until("the connection has ended", TIMEOUT, connections);
         });
         waited.await.expect("no panic");
         let cut = http_body_util::BodyExt::collect(unread.into_body()).await;

@@ -98,7 +98,7 @@ pub(super) fn run<T>(client: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime");
     let result = runtime.block_on(async {
-        tokio::time::timeout(super::PATIENCE, client).await.expect("no client hangs")
+        tokio::time::timeout(super::TIMEOUT, client).await.expect("no client hangs")
     });
     runtime.shutdown_background();
     result

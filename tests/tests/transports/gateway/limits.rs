@@ -7,7 +7,7 @@ use std::thread;
 use tidegate_tests::http::{Answer, connect, get};
 use tidegate_tests::servers::wait_until;
 
-use super::{FIVE, Front, PATIENCE};
+use super::{FIVE, Front, TIMEOUT};
 
 #[test]
 fn a_denied_request_gets_429_and_does_not_reach_the_service() {
@@ -86,7 +86,7 @@ descriptors:
         socket.read_to_string(&mut rest).expect("the rest");
         assert!(rest.ends_with("held"), "{rest}");
     }
-    wait_until("the places are free", PATIENCE, || {
+    wait_until("the places are free", TIMEOUT, || {
         get(front.address(), "/", "x-user: u\r\n").status == 200
     });
 }
@@ -147,7 +147,7 @@ descriptors: []
     assert!(metrics.lines().any(is_counted), "{metrics}");
     front.service.release();
     drop(held);
-    wait_until("the permits are back", PATIENCE, || get(front.address(), "/", "").status == 200);
+    wait_until("the permits are back", TIMEOUT, || get(front.address(), "/", "").status == 200);
 }
 
 /// The service gets the class that the policy decided, whatever the client sent.

@@ -9,7 +9,7 @@ use tidegate_server::{Address, AddressLimits, Gateway, Listen};
 use tidegate_tests::http::{Answer, connect, connect_from, get};
 use tidegate_tests::servers::{Folder, Process, by_debian, free_port, wait_until};
 
-use super::{Front, PATIENCE};
+use super::{Front, TIMEOUT};
 
 const REFUSED: &str =
     "tidegate_refused_connections_total{listener=\"gateway\",reason=\"proxy_header\"}";
@@ -62,7 +62,7 @@ fn a_load_balancer_without_a_sound_header_is_refused() {
     }
     // The connection ends before a whole header.
     drop(connect(front.address()));
-    wait_until("all are counted", PATIENCE, || front.metric(REFUSED) == 4);
+    wait_until("all are counted", TIMEOUT, || front.metric(REFUSED) == 4);
     assert!(front.service.heads().is_empty());
     // Health checks of the load balancer itself.
     let unknown = exchange(front.address(), &behind("PROXY UNKNOWN\r\n"));
@@ -134,7 +134,7 @@ fn haproxy_tells_the_client_in_both_versions() {
         folder.write("haproxy.cfg", &config);
         let arguments = ["-db", "-f", "haproxy.cfg"].map(ToOwned::to_owned);
         let _haproxy = Process::start(&by_debian("haproxy"), &arguments, &[], &folder);
-        wait_until("HAProxy listens", PATIENCE, || TcpStream::connect(address).is_ok());
+        wait_until("HAProxy listens", TIMEOUT, || TcpStream::connect(address).is_ok());
         // That HAProxy listens was seen by a client on 127.0.0.1, with the rest of its quota.
         let from = |client: [u8; 4]| -> String {
             let mut socket = connect_from(client, address);

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use tidegate_tests::http::connect;
 use tidegate_tests::servers::{Folder, Process, by_debian, free_port, wait_until};
 
-use super::{Front, PATIENCE};
+use super::{Front, TIMEOUT};
 
 /// What is sent, and the status that the gateway answers with.
 const REFUSED: [(&str, u16); 26] = [
@@ -112,7 +112,7 @@ fn nginx(service: SocketAddr) -> (Process, Folder, SocketAddr) {
     folder.write("nginx.conf", &config);
     let arguments = ["-p", ".", "-c", "nginx.conf", "-g", "daemon off;"].map(ToOwned::to_owned);
     let process = Process::start(&by_debian("nginx"), &arguments, &[], &folder);
-    wait_until("nginx listens", PATIENCE, || TcpStream::connect(address).is_ok());
+    wait_until("nginx listens", TIMEOUT, || TcpStream::connect(address).is_ok());
     (process, folder, address)
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate_tests::http::{connect, get};
 use tidegate_tests::servers::wait_until;
 
-use super::{FIVE, Front, PATIENCE};
+use super::{FIVE, Front, TIMEOUT};
 
 const ASK: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\n";
 
@@ -86,7 +86,7 @@ fn ov_13_a_place_in_flight_is_held_until_the_tunnel_closes() {
     assert_eq!(get(front.address(), "/", "x-user: other\r\n").status, 200);
     assert!(echoes(&mut socket));
     drop(socket);
-    wait_until("the place is free", PATIENCE, || {
+    wait_until("the place is free", TIMEOUT, || {
         get(front.address(), "/", "x-user: u\r\n").status == 200
     });
 }
@@ -98,7 +98,7 @@ fn a_tunnel_without_a_byte_ends() {
     let mut socket = open(&front, "u");
     assert!(echoes(&mut socket));
     assert!(matches!(socket.read(&mut [0]), Ok(0) | Err(_)), "it ends");
-    wait_until("its connection is counted no more", PATIENCE, || {
+    wait_until("its connection is counted no more", TIMEOUT, || {
         front.metric("tidegate_connections{listener=\"gateway\"}") == 0
     });
 }
@@ -111,7 +111,7 @@ fn a_tunnel_may_end_by_itself_when_the_server_stops() {
     let address = front.address();
     let Front { server, service, .. } = front;
     let stopping = thread::spawn(move || server.stop());
-    wait_until("it accepts no more", PATIENCE, || TcpStream::connect(address).is_err());
+    wait_until("it accepts no more", TIMEOUT, || TcpStream::connect(address).is_err());
     assert!(echoes(&mut socket));
     assert!(!stopping.is_finished());
     drop(socket);

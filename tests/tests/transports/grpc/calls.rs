@@ -41,7 +41,7 @@ fn an_unknown_domain_passes_with_a_bare_status() {
 }
 
 #[test]
-fn what_was_taken_can_be_given_back() {
+fn taken_units_can_be_returned() {
     let transport = Transport::open();
     let mut client = transport.client();
     let mut request = RateLimitRequest::one("api", "user", "bob");
@@ -110,7 +110,7 @@ fn headers_are_those_of_the_http_transport() {
 }
 
 #[test]
-fn what_cannot_be_decided_is_an_error_and_never_an_answer() {
+fn an_undecided_call_is_an_error_and_never_an_answer() {
     let transport = Transport::open();
     let mut client = transport.client();
     for (request, text) in [
@@ -144,7 +144,7 @@ fn a_message_may_come_in_pieces() {
 }
 
 #[test]
-fn what_is_no_request_is_refused() {
+fn invalid_requests_are_refused() {
     let transport = Transport::open();
     let mut client = transport.client();
     let good = RateLimitRequest::one("api", "user", "x").encode_to_vec();

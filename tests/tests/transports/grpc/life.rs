@@ -15,7 +15,7 @@ use tidegate_tests::grpc::{GrpcClient, SHOULD_RATE_LIMIT, framed};
 use tidegate_tests::rls::RateLimitRequest;
 use tidegate_tests::servers::{Folder, RedisServer};
 
-use super::{PATIENCE, POLICY, Transport, serve_grpc};
+use super::{POLICY, TIMEOUT, Transport, serve_grpc};
 
 /// No request is lost when the server stops under load: whatever it has taken it answers.
 #[test]
@@ -77,7 +77,7 @@ fn an_idle_connection_is_closed() {
     client.closed();
     // A silent connection is closed, too.
     let mut silent = TcpStream::connect(transport.server.grpc().unwrap()).unwrap();
-    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    silent.set_read_timeout(Some(TIMEOUT)).unwrap();
     let read = silent.read_to_end(&mut Vec::new());
     // Closed or reset; only to wait in vain would be wrong.
     let waited = |error: &std::io::Error| matches!(error.kind(), WouldBlock | TimedOut);
@@ -85,7 +85,7 @@ fn an_idle_connection_is_closed() {
 }
 
 #[test]
-fn what_is_not_http2_concerns_nobody_else() {
+fn a_client_without_http2_affects_no_other_client() {
     let transport = Transport::open();
     let mut client = transport.client();
     let request = RateLimitRequest::one("api", "unknown", "x");
@@ -98,7 +98,7 @@ fn what_is_not_http2_concerns_nobody_else() {
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\0\0\x01\0\0\0\0\0\x01x",
     ] {
         let mut socket = TcpStream::connect(transport.server.grpc().unwrap()).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         // It may be closed before all of it is sent.
         let _ = socket.write_all(garbage);
         let mut said = Vec::new();
@@ -137,10 +137,10 @@ fn a_socket_in_the_file_system_is_as_good() {
 
 /// A call has a timeout: a store that does not answer delays no call beyond it.
 #[test]
-fn nobody_is_kept_longer_than_they_said() {
+fn a_call_ends_at_its_deadline() {
     let redis = RedisServer::start();
     let config = RedisConfig::new(&redis.url()).expect("a valid address");
-    let config = config.deadline(PATIENCE).connect_timeout(PATIENCE);
+    let config = config.deadline(TIMEOUT).connect_timeout(TIMEOUT);
     let service = RateLimitService::connect(config).expect("a fresh server");
     let loaded = Policy::load(&[("policy.yaml", POLICY)], Merging::Refuse);
     service.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));

@@ -80,7 +80,7 @@ fn health_is_told_under_both_names() {
 }
 
 #[test]
-fn whoever_watches_is_told_of_the_end() {
+fn a_watch_reports_the_end() {
     let transport = Transport::open();
     let (mut client, mut other) = (transport.client(), transport.client());
     let mut watched = client.send(WATCH, &framed(&service("ratelimit")), &[]);

@@ -116,7 +116,7 @@ fn older_clients_are_answered() {
 }
 
 #[test]
-fn whoever_asks_before_sending_a_body_is_told_to() {
+fn a_client_that_expects_100_continue_gets_it() {
     let transport = Transport::open(POLICY);
     let question = "{\"key\":\"k\",\"rate\":\"1/s\"}";
     let mut socket = transport.connect();
@@ -165,7 +165,7 @@ fn stopping_closes_connections_that_are_kept_alive() {
 }
 
 #[test]
-fn whoever_says_nothing_is_closed() {
+fn a_silent_client_is_closed() {
     let idle_after = Duration::from_millis(200);
     let transport = Transport::with(&Settings { idle_after, ..settings() }, POLICY);
     let mut rest = Vec::new();
@@ -178,14 +178,14 @@ fn whoever_says_nothing_is_closed() {
 
 /// A client that sends requests and reads no answer is disconnected.
 #[test]
-fn whoever_takes_no_answer_is_cut_off() {
+fn a_client_that_reads_no_answer_is_disconnected() {
     let idle_after = Duration::from_millis(200);
     let transport = Transport::with(&Settings { idle_after, ..settings() }, POLICY);
     let mut socket = transport.connect();
     socket.set_nonblocking(true).unwrap();
     let ask = b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n".repeat(64);
     // Until the answers fill all buffers, nothing more is read, and it gives up.
-    wait_until("it is cut off", PATIENCE, || match socket.write(&ask) {
+    wait_until("it is cut off", TIMEOUT, || match socket.write(&ask) {
         Ok(_) => false,
         Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
     });

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use tidegate::Span;
 use tidegate::policy::Policy;
 use tidegate_tests::conformance::{
-    Action, Case, Limiting, Outcome, Question, Reply, Side, Status, Sums, Wait, cases, run_case,
+    Action, Case, CaseRequest, DescriptorInput, Limiting, Outcome, Reply, Status, Sums, Wait,
+    cases, run_case,
 };
 
 use super::*;
@@ -26,8 +27,8 @@ fn load(case: &Case) -> Option<Policy> {
 }
 
 /// A question as this transport is asked.
-fn body(question: &Question) -> Value {
-    let descriptor = |side: &Side| {
+fn body(question: &CaseRequest) -> Value {
+    let descriptor = |side: &DescriptorInput| {
         let mut descriptor = json!({ "entries": side.entries });
         if let Some(hits) = side.hits {
             descriptor["cost"] = hits.into();
@@ -55,11 +56,11 @@ fn milliseconds(value: &Value) -> Option<Span> {
     value.as_u64().map(Span::from_millis)
 }
 
-fn wait(told: &Value) -> Wait {
-    match milliseconds(&told["retry_after_ms"]) {
+fn wait(seen: &Value) -> Wait {
+    match milliseconds(&seen["retry_after_ms"]) {
         Some(span) => Wait::Seconds(span.as_micros().div_ceil(1_000_000)),
         None => {
-            assert_eq!(told["never"], true, "{told}");
+            assert_eq!(seen["never"], true, "{seen}");
             Wait::Never
         }
     }
@@ -96,7 +97,7 @@ fn status(limits: &[Value], descriptor: usize) -> Status {
     }
 }
 
-fn reply(question: &Question, answer: &Answer) -> Reply {
+fn reply(question: &CaseRequest, answer: &Answer) -> Reply {
     let document = answer.json();
     if let Some(error) = document["error"].as_str() {
         assert!([400, 422].contains(&answer.status), "{answer:?}");
@@ -109,13 +110,13 @@ fn reply(question: &Question, answer: &Answer) -> Reply {
     let is_in_flight = |limit: &Value| limit["algorithm"] == "in_flight" && limit["binds"] == true;
     match (retry_after, header) {
         // A hint: places become free when requests end, long before their leases expire.
-        (Some(_), Some(told))
+        (Some(_), Some(seen))
             if document["limits"].as_array().is_some_and(|it| it.iter().any(is_in_flight)) =>
         {
-            assert_eq!(told, 1, "{answer:?}");
+            assert_eq!(seen, 1, "{answer:?}");
         }
         // A client that follows the header waits at least as long.
-        (Some(Wait::Seconds(true_wait)), Some(told)) => assert!(true_wait <= told, "{answer:?}"),
+        (Some(Wait::Seconds(true_wait)), Some(seen)) => assert!(true_wait <= seen, "{answer:?}"),
         (None | Some(Wait::Never), None) => {}
         _ => panic!("{answer:?}"),
     }
@@ -125,7 +126,7 @@ fn reply(question: &Question, answer: &Answer) -> Reply {
 }
 
 /// A settlement as this transport is asked.
-fn settlement(question: &Question, reservation: &str) -> String {
+fn settlement(question: &CaseRequest, reservation: &str) -> String {
     let Outcome { status, actual, costs, cancel } = &question.outcome;
     let mut body = json!({ "reservation": reservation });
     if let Some(status) = status {
@@ -158,7 +159,7 @@ fn outcome(case: &Case) -> Option<Result<(), String>> {
     let transport = Transport::at(ManualClock::at(case.start()), &settings(), policy);
     let resets = Cell::new(false);
     let mut holders: HashMap<String, String> = HashMap::new();
-    let outcome = run_case(case, &mut |question: &Question| {
+    let outcome = run_case(case, &mut |question: &CaseRequest| {
         transport.clock.set(question.now);
         let path = match question.action {
             Action::Check => "/v1/check",

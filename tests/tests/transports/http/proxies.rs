@@ -110,8 +110,8 @@ fn a_host_behind_our_path_is_the_requests_own() {
     let same = "x-forwarded-host: Example.ORG:443\r\nx-original-host: example.org.\r\n";
     assert_eq!([ask(same).status, ask("").status], [200, 429]);
     let long = format!("x-original-host: {}.org\r\n", "a".repeat(300));
-    let told = format!("x-forwarded-method: GET\r\nx-forwarded-uri: /items/7\r\n{long}");
-    let answer = transport.get("/v1/auth", &told);
+    let reply = format!("x-forwarded-method: GET\r\nx-forwarded-uri: /items/7\r\n{long}");
+    let answer = transport.get("/v1/auth", &reply);
     assert!(answer.status == 400 && answer.body.contains("the host has more"), "{answer:?}");
 }
 
@@ -130,8 +130,8 @@ fn a_proxy_that_sends_no_method_is_told() {
         let answer = transport.get("/v1/auth?domain=api", "x-forwarded-uri: /\r\n");
         assert_eq!(answer.status, if is_read { 400 } else { 200 }, "{rule}: {answer:?}");
         assert_eq!(answer.body.contains("X-Forwarded-Method"), is_read, "{rule}: {answer:?}");
-        let told = "x-forwarded-uri: /\r\nx-original-method: POST\r\n";
-        let second = transport.get("/v1/auth?domain=api", told).status;
+        let reply = "x-forwarded-uri: /\r\nx-original-method: POST\r\n";
+        let second = transport.get("/v1/auth?domain=api", reply).status;
         assert_eq!(second, if is_read { 200 } else { 429 }, "{rule}");
         // The request's own method is told by the path in our URL.
         assert_eq!(transport.ask("POST", "/v1/auth/api/", "").status, 429, "{rule}");

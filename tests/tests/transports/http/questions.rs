@@ -37,7 +37,7 @@ fn a_limit_that_comes_with_the_request_is_answered() {
 }
 
 #[test]
-fn what_never_fits_is_told_without_a_time() {
+fn a_cost_that_never_fits_has_no_retry_time() {
     let transport = Transport::open(POLICY);
     let answer = transport.check(&json!({"key": "k", "rate": "1/s", "burst": 5, "cost": 6}));
     assert_eq!((answer.status, answer.header("retry-after")), (429, None));
@@ -96,8 +96,8 @@ fn a_policy_is_asked_by_descriptors() {
     let denied = transport.check(&deep);
     assert_eq!((denied.status, denied.header("retry-after")), (429, Some("30")));
     assert_eq!(denied.json()["limits"].as_array().map(Vec::len), Some(2));
-    let told = denied.header("ratelimit").expect("two limits");
-    assert!(told.ends_with("\"per_minute\";r=0;t=30"), "{told}");
+    let reply = denied.header("ratelimit").expect("two limits");
+    assert!(reply.ends_with("\"per_minute\";r=0;t=30"), "{reply}");
     let elsewhere = json!({"domain": "elsewhere", "descriptors": [{"a": "b"}]});
     let elsewhere = transport.check(&elsewhere);
     assert_eq!((elsewhere.status, &elsewhere.json()["limit"]), (200, &Value::Null));
@@ -242,8 +242,8 @@ fn questions_that_cannot_be_answered_are_told_why() {
         (json!({"limits": [["k", "1/s"]]}), 400, "expected an object"),
     ] {
         let answer = transport.check(&question);
-        let told = answer.json()["error"].to_string();
-        assert!(told.contains(why), "{question}: {told}");
+        let reply = answer.json()["error"].to_string();
+        assert!(reply.contains(why), "{question}: {reply}");
         assert_eq!(answer.status, status, "{question}");
     }
     let window = json!({"requests_per_unit": 5, "unit": "fortnight"});

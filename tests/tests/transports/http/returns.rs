@@ -44,8 +44,8 @@ fn everywhere(token: Option<&str>) -> Transport {
 fn remaining(transport: &Transport) -> u64 {
     let question = json!({ "domain": "api", "descriptors": [{ "api_key": "k1" }] }).to_string();
     let at = ("127.0.0.1", transport.address().port());
-    let told = http::ask(at, "POST /v1/peek", "", &question).json();
-    told["remaining"].as_u64().unwrap_or_else(|| panic!("{told}"))
+    let answer = http::ask(at, "POST /v1/peek", "", &question).json();
+    answer["remaining"].as_u64().unwrap_or_else(|| panic!("{answer}"))
 }
 
 #[test]

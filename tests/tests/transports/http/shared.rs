@@ -21,7 +21,7 @@ descriptors:
 
 fn transport(url: &str, deadline: Duration) -> Transport {
     let config = RedisConfig::new(url).expect("the address of a test's server");
-    let config = config.deadline(deadline).connect_timeout(PATIENCE);
+    let config = config.deadline(deadline).connect_timeout(TIMEOUT);
     let deny = SharedOptions::default().on_store_failure(OnStoreFailure::Deny);
     let service =
         RateLimitService::connect_with(config, deny).unwrap_or_else(|error| panic!("{error}"));
@@ -36,7 +36,7 @@ fn question() -> Value {
 
 /// Two daemons admit together what one would, by the policy and by limits that come along.
 fn share_one_limit(url: &str) {
-    let transports = [transport(url, PATIENCE), transport(url, PATIENCE)];
+    let transports = [transport(url, TIMEOUT), transport(url, TIMEOUT)];
     for question in [question(), json!({"key": "bob", "rate": "10/hour"})] {
         let allowed =
             (0..20).filter(|number| transports[number % 2].check(&question).status == 200);
@@ -48,7 +48,7 @@ fn share_one_limit(url: &str) {
     assert_eq!((refunded.status, &refunded.json()["remaining"]), (200, &json!(1)));
     assert_eq!(transports[0].post("/v1/peek", &question().to_string()).status, 200);
     // What another node gives back is noticed within a second.
-    wait_until("it is noticed", PATIENCE, || transports[0].check(&question()).status == 200);
+    wait_until("it is noticed", TIMEOUT, || transports[0].check(&question()).status == 200);
     let explained = transports[1].post("/v1/explain", &question().to_string()).json();
     assert_eq!(explained["limits"][0]["name"], "few", "{explained}");
 }
@@ -75,12 +75,12 @@ fn daemons_go_on_after_sentinels_promote_another() {
     // So that what has been charged is there too.
     sentinels.primary().set_on_replicas("mark", 2);
     sentinels.kill_primary();
-    wait_until("decisions go on", PATIENCE, || {
+    wait_until("decisions go on", TIMEOUT, || {
         let answer = transports[0].post("/v1/peek", &question.to_string());
         assert!([200, 503].contains(&answer.status), "{answer:?}");
         answer.status == 200
     });
-    wait_until("so do the other's", PATIENCE, || {
+    wait_until("so do the other's", TIMEOUT, || {
         transports[1].post("/v1/peek", &question.to_string()).status == 200
     });
     let allowed = (0..20).filter(|number| transports[number % 2].check(&question).status == 200);
@@ -94,7 +94,7 @@ fn a_store_that_is_away_is_told() {
     assert_eq!(transport.check(&question()).status, 200);
     redis.kill();
     for question in [question(), json!({"key": "bob", "rate": "10/hour"})] {
-        wait_until("it is told", PATIENCE, || transport.check(&question).status == 503);
+        wait_until("it is told", TIMEOUT, || transport.check(&question).status == 503);
         let answer = transport.check(&question);
         assert_eq!(answer.status, 503);
         // Keys of a window are sent back at different instants, up to five seconds apart.
@@ -106,15 +106,15 @@ fn a_store_that_is_away_is_told() {
         assert_eq!(batch.json()["answers"][0]["allowed"], json!(false));
     }
     redis.restart();
-    wait_until("it decides again", PATIENCE, || transport.check(&question()).status == 200);
+    wait_until("it decides again", TIMEOUT, || transport.check(&question()).status == 200);
 }
 
 /// How often scripts were called.
 fn scripts(redis: &RedisServer) -> u64 {
-    let told = redis.command(&["INFO", "commandstats"]);
-    let told = redis::from_redis_value::<String>(told).expect("text");
+    let reply = redis.command(&["INFO", "commandstats"]);
+    let reply = redis::from_redis_value::<String>(reply).expect("text");
     let calls =
-        told.lines().filter_map(|line| line.split_once("cmdstat_eval")?.1.split_once("calls="));
+        reply.lines().filter_map(|line| line.split_once("cmdstat_eval")?.1.split_once("calls="));
     let numbers = calls.filter_map(|(_, rest)| rest.split(',').next()?.parse::<u64>().ok());
     numbers.sum()
 }
@@ -122,7 +122,7 @@ fn scripts(redis: &RedisServer) -> u64 {
 #[test]
 fn a_batch_takes_few_round_trips() {
     let redis = RedisServer::start();
-    let transport = transport(&redis.url(), PATIENCE);
+    let transport = transport(&redis.url(), TIMEOUT);
     let given = |number: usize| json!({"key": format!("k{number}"), "rate": "1/hour"});
     let batch = json!({"questions": (0..64).map(given).collect::<Vec<_>>()}).to_string();
     let before = scripts(&redis);

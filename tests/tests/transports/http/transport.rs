@@ -12,7 +12,7 @@ use tidegate_server::{RateLimitService, Server, Settings, serve};
 use tidegate_tests::http::{self, Answer};
 
 /// Far longer than anything here takes; only so that what hangs fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A server whose HTTP transport is open.
 pub(crate) struct Transport {
@@ -34,7 +34,7 @@ impl Json for Answer {
 /// Settings of a server that only speaks HTTP.
 pub(crate) fn settings() -> Settings {
     let http = Some(([127, 0, 0, 1], 0).into());
-    Settings { http, threads: NonZeroUsize::MIN, drain: PATIENCE, ..Settings::default() }
+    Settings { http, threads: NonZeroUsize::MIN, drain: TIMEOUT, ..Settings::default() }
 }
 
 /// The policy of a text.

@@ -41,13 +41,13 @@ fn error(client: &mut redis::Connection, command: &str) -> String {
 }
 
 #[test]
-fn it_is_not_opened_beyond_loopback_without_a_password() {
+fn no_listener_opens_beyond_loopback_without_a_password() {
     let service = RateLimitService::new().expect("memory");
     let refused = serve(&everywhere(None, false), &service).expect_err("no password");
     assert!(matches!(refused, ServeError::Unauthenticated(_)), "{refused}");
-    let told = refused.to_string();
+    let reply = refused.to_string();
     for fix in ["0.0.0.0:0", "listen.resp.password_file", "127.0.0.1", "allow_unauthenticated"] {
-        assert!(told.contains(fix), "{told}");
+        assert!(reply.contains(fix), "{reply}");
     }
     // Certificates of clients are credentials, too; those of the server are not.
     let files = |client_authority: Option<std::path::PathBuf>| {
@@ -84,8 +84,8 @@ fn without_one_units_are_taken_and_not_returned() {
     assert_eq!(numbers(&mut client, "CL.THROTTLE bob 9 1 3600"), Ok(vec![0, 10, 9, -1, 3_600]));
     assert_eq!(error(&mut client, "TG.CHECK api user bob"), "");
     for command in RETURNING {
-        let told = error(&mut client, command);
-        assert!(told.contains("NoPerm") && told.contains("password_file"), "{command}: {told}");
+        let reply = error(&mut client, command);
+        assert!(reply.contains("NoPerm") && reply.contains("password_file"), "{command}: {reply}");
     }
     assert_eq!(numbers(&mut client, "CL.THROTTLE bob 9 1 3600 0"), Ok(vec![0, 10, 9, -1, 3_600]));
     drop(transport);

@@ -19,7 +19,7 @@ fn a_request_may_come_byte_by_byte() {
 }
 
 #[test]
-fn what_is_no_request_is_told_so_and_closed() {
+fn an_invalid_request_gets_an_error_and_ends_the_connection() {
     let transport = Transport::open();
     let long = format!("*2\r\n$4\r\nECHO\r\n$65530\r\n{}\r\n", "x".repeat(65_530));
     let deep = "*1\r\n".repeat(10_000);
@@ -48,8 +48,8 @@ fn what_is_no_request_is_told_so_and_closed() {
 #[test]
 fn a_browser_is_sent_away() {
     let transport = Transport::open();
-    let told = transport.tell(b"POST / HTTP/1.1\r\nHost: x\r\n\r\nCL.THROTTLE k 15 30 60\r\n");
-    assert_eq!(told, "-ERR this is the Redis protocol, not HTTP\r\n");
+    let reply = transport.tell(b"POST / HTTP/1.1\r\nHost: x\r\n\r\nCL.THROTTLE k 15 30 60\r\n");
+    assert_eq!(reply, "-ERR this is the Redis protocol, not HTTP\r\n");
 }
 
 #[test]
@@ -57,8 +57,8 @@ fn the_longest_request_is_answered() {
     let transport = Transport::open();
     let longest = 65_536 - "*2\r\n$4\r\nECHO\r\n$65511\r\n\r\n".len();
     let text = "x".repeat(longest);
-    let told = transport.tell(format!("*2\r\n$4\r\nECHO\r\n${longest}\r\n{text}\r\n").as_bytes());
-    assert_eq!(told, format!("${longest}\r\n{text}\r\n"));
+    let reply = transport.tell(format!("*2\r\n$4\r\nECHO\r\n${longest}\r\n{text}\r\n").as_bytes());
+    assert_eq!(reply, format!("${longest}\r\n{text}\r\n"));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn ten_thousand_requests_at_once_are_answered_in_order() {
 }
 
 #[test]
-fn whoever_does_not_read_is_not_read_from() {
+fn a_client_that_does_not_read_is_not_read_from() {
     let transport = Transport::open();
     let socket = transport.connect();
     socket.set_nonblocking(true).unwrap();

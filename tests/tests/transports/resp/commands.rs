@@ -134,8 +134,8 @@ fn numbers_that_make_no_limit_are_refused_and_the_connection_goes_on() {
         ("THROTTLE k 1 0 1", "-ERR invalid rate limit parameters".into()),
         ("THROTTLE k 1 1 -1", "-ERR invalid rate limit parameters".into()),
     ] {
-        let told = transport.tell(format!("{command}\r\nPING\r\n").as_bytes());
-        assert_eq!(told, format!("{answer}\r\n+PONG\r\n"), "{command}");
+        let reply = transport.tell(format!("{command}\r\nPING\r\n").as_bytes());
+        assert_eq!(reply, format!("{answer}\r\n+PONG\r\n"), "{command}");
     }
 }
 
@@ -221,8 +221,8 @@ fn a_policy_is_asked_by_its_descriptors() {
         ("TG.CHECK api user bob COST x", "COST must be a non-negative number"),
         ("TG.CHECK  user bob", "domain must not be empty"),
     ] {
-        let told = ask(wrong).unwrap_err();
-        assert!(told.contains(why), "{wrong}: {told}");
+        let reply = ask(wrong).unwrap_err();
+        assert!(reply.contains(why), "{wrong}: {reply}");
     }
 }
 
@@ -278,10 +278,10 @@ fn a_password_is_asked_for_first() {
 #[test]
 fn answers_can_be_turned_off() {
     let transport = Transport::open();
-    let told = transport.tell(b"CLIENT REPLY SKIP\r\nPING a\r\nPING b\r\n");
-    assert_eq!(told, "$1\r\nb\r\n");
-    let told = transport.tell(b"CLIENT REPLY OFF\r\nPING a\r\nCLIENT REPLY ON\r\nPING b\r\n");
-    assert_eq!(told, "+OK\r\n$1\r\nb\r\n");
+    let reply = transport.tell(b"CLIENT REPLY SKIP\r\nPING a\r\nPING b\r\n");
+    assert_eq!(reply, "$1\r\nb\r\n");
+    let reply = transport.tell(b"CLIENT REPLY OFF\r\nPING a\r\nCLIENT REPLY ON\r\nPING b\r\n");
+    assert_eq!(reply, "+OK\r\n$1\r\nb\r\n");
 }
 
 /// What a transaction cannot hold discards it, and nothing is charged.
@@ -314,8 +314,8 @@ fn a_transaction_is_carried_out_once_or_not_at_all() {
 fn a_transaction_is_bounded() {
     let transport = Transport::open();
     let queued = "PING\r\n".repeat(513);
-    let told = transport.tell(format!("MULTI\r\n{queued}EXEC\r\n").as_bytes());
-    assert_eq!(told.matches("+QUEUED").count(), 512);
+    let reply = transport.tell(format!("MULTI\r\n{queued}EXEC\r\n").as_bytes());
+    assert_eq!(reply.matches("+QUEUED").count(), 512);
     let bound = "-ERR a transaction has at most 512 commands of 65536 bytes together";
-    assert!(told.contains(bound) && told.contains("-EXECABORT"), "{told}");
+    assert!(reply.contains(bound) && reply.contains("-EXECABORT"), "{reply}");
 }

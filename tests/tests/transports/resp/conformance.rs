@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use tidegate_tests::conformance::{
-    Action, Case, Limiting, Outcome, Question, Reply, Side, Status, Sums, Wait, cases, run_case,
+    Action, Case, CaseRequest, DescriptorInput, Limiting, Outcome, Reply, Status, Sums, Wait,
+    cases, run_case,
 };
 
 use super::*;
@@ -13,16 +14,17 @@ use super::*;
 const LEAST_CASES: usize = 181;
 
 /// Whether a command can say it: there are descriptors, with neither costs nor limits of their own.
-fn can_be_said(question: &Question) -> bool {
+fn can_be_said(question: &CaseRequest) -> bool {
     if question.action.is_about_leases() || question.action == Action::Settle {
         return true;
     }
-    let is_plain =
-        |side: &Side| side.hits.is_none() && side.limit.is_none() && !side.entries.is_empty();
+    let is_plain = |side: &DescriptorInput| {
+        side.hits.is_none() && side.limit.is_none() && !side.entries.is_empty()
+    };
     !question.descriptors.is_empty() && question.descriptors.iter().all(is_plain)
 }
 
-fn command(question: &Question) -> redis::Cmd {
+fn command(question: &CaseRequest) -> redis::Cmd {
     let mut command = redis::cmd(match question.action {
         Action::Check => "TG.CHECK",
         Action::Peek => "TG.PEEK",
@@ -72,7 +74,7 @@ fn settle(client: &mut redis::Connection, outcome: &Outcome, reservation: &str) 
     }
 }
 
-fn ask(client: &mut redis::Connection, question: &Question, holders: &mut Holders) -> Reply {
+fn ask(client: &mut redis::Connection, question: &CaseRequest, holders: &mut Holders) -> Reply {
     let holder = question.holder.clone().unwrap_or_default();
     if question.action.is_about_leases() {
         let release = question.action == Action::Release;

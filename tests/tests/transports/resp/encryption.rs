@@ -64,19 +64,19 @@ fn a_certificate_that_is_renewed_is_shown_without_a_restart() {
     fs::copy(&renewed.server.certificate, &certificates.server.certificate).unwrap();
     assert_eq!(ping(&transport, &certificates.authority, None), "PONG");
     fs::copy(&renewed.server.key, &certificates.server.key).unwrap();
-    wait_until("the new certificate is shown", 4 * PATIENCE, || {
+    wait_until("the new certificate is shown", 4 * TIMEOUT, || {
         ping(&transport, &renewed.authority, None) == "PONG"
     });
 }
 
 #[test]
-fn what_is_no_certificate_is_told_by_its_file() {
+fn an_invalid_certificate_is_reported_with_its_file() {
     let certificates = Certificates::fresh();
     fs::write(&certificates.server.certificate, "nothing").unwrap();
     let service = RateLimitService::new().unwrap();
     let refused = serve(&settings_of(&certificates), &service).expect_err("no certificate");
-    let told = refused.to_string();
-    assert!(told.contains("server.pem") && told.contains("no certificate"), "{told}");
+    let answer = refused.to_string();
+    assert!(answer.contains("server.pem") && answer.contains("no certificate"), "{answer}");
 }
 
 #[test]

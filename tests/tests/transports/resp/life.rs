@@ -31,11 +31,11 @@ fn one_connection_too_many_is_closed_at_once() {
     assert!(is_closed(&mut transport.connect()));
     assert!(inside.iter_mut().all(ping));
     drop(inside.pop());
-    wait_until("the place is free again", PATIENCE, || ping(&mut transport.connect()));
+    wait_until("the place is free again", TIMEOUT, || ping(&mut transport.connect()));
 }
 
 #[test]
-fn whoever_completes_nothing_is_closed() {
+fn a_client_that_completes_no_request_is_closed() {
     let idle_after = Duration::from_millis(100);
     let transport = Transport::with(&Settings { idle_after, ..settings() });
     let mut silent = transport.connect();
@@ -50,7 +50,7 @@ fn whoever_completes_nothing_is_closed() {
     // A byte now and then does not help.
     let slow = transport.connect();
     slow.set_nonblocking(true).unwrap();
-    wait_until("the slow one is closed", PATIENCE, || {
+    wait_until("the slow one is closed", TIMEOUT, || {
         // Every look takes some milliseconds, so this is a byte now and then.
         let gone = matches!((&slow).read(&mut [0]), Ok(0));
         gone || (&slow).write_all(b"x").is_err()
@@ -60,7 +60,7 @@ fn whoever_completes_nothing_is_closed() {
     let transport = Transport::with(&Settings { idle_after, ..settings() });
     let mut steady = transport.connect();
     let mut rounds = 0;
-    wait_until("a steady one outlives the time", PATIENCE, || {
+    wait_until("a steady one outlives the time", TIMEOUT, || {
         assert!(ping(&mut steady));
         rounds += 1;
         rounds > 300
@@ -72,11 +72,11 @@ fn a_port_that_is_taken_is_told() {
     let transport = Transport::open();
     let taken = Settings { resp: Some(transport.address().into()), ..settings() };
     let error = serve(&taken, &transport.service).unwrap_err().to_string();
-    let told = format!(
+    let reply = format!(
         "cannot bind {} (RESP): address already in use; choose another with --resp or listen.resp.address",
         transport.address()
     );
-    assert_eq!(error, told);
+    assert_eq!(error, reply);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn stopping_under_load_loses_no_answer() {
     let answered: usize = thread::scope(|scope| {
         let client = || {
             let mut socket = TcpStream::connect(address).unwrap();
-            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket.set_read_timeout(Some(TIMEOUT)).unwrap();
             let batch = b"CL.THROTTLE k 3000000000 1 1\r\n".repeat(16);
             let (mut found, mut chunk) = (0, [0; 4_096]);
             'asking: while socket.write_all(&batch).is_ok() {
@@ -119,7 +119,7 @@ fn stopping_under_load_loses_no_answer() {
             found / 6
         };
         let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(client)).collect();
-        wait_until("there is load", PATIENCE, || started.load(Ordering::Relaxed) > 200);
+        wait_until("there is load", TIMEOUT, || started.load(Ordering::Relaxed) > 200);
         transport.server.stop();
         clients.into_iter().map(|client| client.join().unwrap()).sum()
     });

@@ -9,7 +9,7 @@ use super::*;
 
 fn service(redis: &RedisServer) -> RateLimitService {
     let config = RedisConfig::new(&redis.url()).expect("a valid address");
-    let config = config.deadline(PATIENCE).connect_timeout(PATIENCE);
+    let config = config.deadline(TIMEOUT).connect_timeout(TIMEOUT);
     RateLimitService::connect(config).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -69,7 +69,7 @@ fn thousands_of_requests_at_once_are_answered_in_order() {
 }
 
 #[test]
-fn whoever_closes_one_side_still_gets_what_was_asked_for() {
+fn a_half_closed_client_still_gets_its_replies() {
     let redis = RedisServer::start();
     let transport = transport(service(&redis));
     let asked = "CL.THROTTLE a 0 1 3600\r\nCL.THROTTLE a 0 1 3600\r\nPING\r\n";
@@ -85,9 +85,9 @@ fn answers_that_nobody_wants_are_left_out_in_order() {
     let transport = transport(service(&redis));
     let asked = "CLIENT REPLY SKIP\r\nCL.THROTTLE a 9 1 3600\r\nPING\r\nCLIENT REPLY OFF\r\n\
                  CL.THROTTLE a 9 1 3600\r\nCLIENT REPLY ON\r\nCL.THROTTLE a 9 1 3600 0\r\nQUIT\r\n";
-    let told = transport.tell(asked.as_bytes());
-    assert!(told.starts_with("+PONG\r\n+OK\r\n*5\r\n:0\r\n:10\r\n:8\r\n"), "{told}");
-    assert!(told.ends_with("+OK\r\n"), "{told}");
+    let reply = transport.tell(asked.as_bytes());
+    assert!(reply.starts_with("+PONG\r\n+OK\r\n*5\r\n:0\r\n:10\r\n:8\r\n"), "{reply}");
+    assert!(reply.ends_with("+OK\r\n"), "{reply}");
 }
 
 #[test]
@@ -96,10 +96,10 @@ fn limits_that_come_together_are_all_charged_or_none() {
     for transport in [Transport::open(), transport(service(&redis))] {
         let mut client = transport.client();
         let ask = "TG.THROTTLE {t}a 9 1 3600 4 {t}b 4 1 3600 2";
-        let mut told = || -> (i64, Vec<i64>, Vec<i64>) { words(ask).query(&mut client).unwrap() };
-        assert_eq!(told(), (0, vec![0, 10, 6, -1, 14_400], vec![0, 5, 3, -1, 7_200]));
-        assert_eq!(told(), (0, vec![0, 10, 2, -1, 28_800], vec![0, 5, 1, -1, 14_400]));
-        let (limited, one, other) = told();
+        let mut reply = || -> (i64, Vec<i64>, Vec<i64>) { words(ask).query(&mut client).unwrap() };
+        assert_eq!(reply(), (0, vec![0, 10, 6, -1, 14_400], vec![0, 5, 3, -1, 7_200]));
+        assert_eq!(reply(), (0, vec![0, 10, 2, -1, 28_800], vec![0, 5, 1, -1, 14_400]));
+        let (limited, one, other) = reply();
         assert_eq!((limited, one[2], other[2]), (1, 2, 1));
         let alone = numbers(&mut client, "CL.THROTTLE {t}a 9 1 3600 2").unwrap();
         assert_eq!(alone[..3], [0, 10, 0], "what was denied together was not charged");
@@ -116,11 +116,11 @@ fn a_store_that_is_away_is_answered_for_and_the_connection_goes_on() {
     assert!(numbers(&mut client, "CL.THROTTLE a 9 1 3600").is_ok());
     redis.kill();
     // Ten, and half more on the only node, of which a tenth was used: what cannot be undone is told.
-    let told = |client: &mut redis::Connection| numbers(client, "CL.THROTTLE a 9 1 3600").unwrap();
-    assert_eq!((0..20).filter(|_| told(&mut client)[0] == 0).count(), 13);
+    let reply = |client: &mut redis::Connection| numbers(client, "CL.THROTTLE a 9 1 3600").unwrap();
+    assert_eq!((0..20).filter(|_| reply(&mut client)[0] == 0).count(), 13);
     let reset = words("DEL a").query::<i64>(&mut client).expect_err("it cannot be reset");
     assert!(reset.to_string().contains("the store"), "{reset}");
     assert_eq!(words("PING").query::<String>(&mut client).unwrap(), "PONG");
     redis.restart();
-    wait_until("it decides again", PATIENCE, || words("DEL a").query::<i64>(&mut client).is_ok());
+    wait_until("it decides again", TIMEOUT, || words("DEL a").query::<i64>(&mut client).is_ok());
 }

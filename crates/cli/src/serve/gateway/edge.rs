@@ -1,11 +1,11 @@
-//! The side of the gateway that faces clients.
+//! Reads the gateway's settings for connections of clients.
 
 use tidegate_core::Rate;
 use tidegate_server::{AccessFormat, AddressLimits, Edge, Peers};
 
 use crate::settings::Chosen;
 
-/// How the gateway faces its clients.
+/// The gateway's settings for connections of clients.
 pub(super) fn edge(chosen: &Chosen) -> Result<Edge, String> {
     Ok(Edge {
         per_address: per_address(chosen)?,
@@ -46,7 +46,7 @@ fn per_address(chosen: &Chosen) -> Result<AddressLimits, String> {
     }
 }
 
-/// Addresses and networks.
+/// A list of addresses and networks.
 pub(super) fn peers(chosen: &Chosen, setting: &str) -> Result<Vec<Peers>, String> {
     let peers = chosen.list(setting);
     let read = peers.iter().map(|peers| {

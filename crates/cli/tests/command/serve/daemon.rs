@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tidegate_tests::http::{self, Answer};
 
 /// Timeout of every wait, far longer than any step takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A daemon that stops with the test.
 pub(crate) struct Daemon {
@@ -49,7 +49,7 @@ impl Daemon {
     pub(crate) fn serving(arguments: &[&str], variables: &[(&str, &str)], count: usize) -> Self {
         let (mut daemon, out) = Self::spawn(Path::new("."), arguments, variables);
         while daemon.listeners.len() < count {
-            let line = out.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{}", daemon.rest()));
+            let line = out.recv_timeout(TIMEOUT).unwrap_or_else(|_| panic!("{}", daemon.rest()));
             let listener = line.strip_prefix("listening for ").expect(&line);
             let (protocol, address) = listener.split_once(" on ").expect(&line);
             daemon.listeners.insert(protocol.to_owned(), address.to_owned());
@@ -87,7 +87,7 @@ impl Daemon {
 
     /// The next line of its log.
     pub(crate) fn next_line(&self) -> String {
-        self.notes.recv_timeout(PATIENCE).expect("one more line")
+        self.notes.recv_timeout(TIMEOUT).expect("one more line")
     }
 
     /// The address of the listener with this name.
@@ -98,7 +98,7 @@ impl Daemon {
     /// Reads its log until a line contains this text.
     pub(crate) fn until_it_says(&self, words: &str) -> String {
         loop {
-            let line = self.notes.recv_timeout(PATIENCE);
+            let line = self.notes.recv_timeout(TIMEOUT);
             let line = line.unwrap_or_else(|error| panic!("never said {words}: {error}"));
             if line.contains(words) {
                 return line;
@@ -110,7 +110,7 @@ impl Daemon {
     pub(crate) fn end(&mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         loop {
-            match self.notes.recv_timeout(PATIENCE) {
+            match self.notes.recv_timeout(TIMEOUT) {
                 Ok(line) => rest += &(line + "\n"),
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
                 Err(mpsc::RecvTimeoutError::Timeout) => panic!("it does not end: {rest}"),

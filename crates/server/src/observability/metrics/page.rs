@@ -1,4 +1,4 @@
-//! Metrics on their way to the encoder.
+//! Passes metrics to the encoder.
 
 use std::fmt;
 
@@ -11,9 +11,9 @@ use crate::observability::status::{BOUNDS, Times};
 
 /// Hands metrics to the encoder, with the type and the help text of the table.
 ///
-/// `prometheus-client` appends `_total` to the names of counters, as OpenMetrics wants it. The names of
-/// envoyproxy/ratelimit have no such end, so counters are handed over as plain numbers under the names
-/// of the table, which is the text format of Prometheus.
+/// `prometheus-client` appends `_total` to the names of counters, as OpenMetrics requires. The
+/// counters of envoyproxy/ratelimit have no such suffix, so all counters are passed as plain
+/// numbers under the names of the table. The result is the text format of Prometheus.
 #[derive(Debug)]
 pub(super) struct Page<'p, 'w> {
     encoder: &'p mut DescriptorEncoder<'w>,
@@ -97,7 +97,7 @@ pub(super) fn seconds(micros: u64) -> f64 {
 impl EncodeGaugeValue for Value {
     fn encode(&self, encoder: &mut GaugeValueEncoder<'_>) -> fmt::Result {
         match self {
-            // The encoder fails on greater numbers, and the whole page with it.
+            // The encoder fails on larger numbers, and the whole page with it.
             Self::Whole(value) => i64::try_from(*value).unwrap_or(i64::MAX).encode(encoder),
             Self::Float(value) => value.encode(encoder),
         }

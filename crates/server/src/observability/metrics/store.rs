@@ -76,10 +76,6 @@ fn layers(service: &RateLimitService, page: &mut Page<'_, '_>) -> fmt::Result {
             service.limiter().controls().local_overrides().count(service.time(service.now()));
         page.value("tidegate_local_overrides", count)?;
     }
-    if let Some(shards) = service.shards() {
-        let denied = shards.asked_again.saturating_sub(shards.admitted_again);
-        page.family("tidegate_second_shards_total", outcomes(shards.admitted_again, denied))?;
-    }
     Ok(())
 }
 

@@ -220,11 +220,6 @@ pub(crate) static METRICS: &[Metric] = &[
     gauge("tidegate_store_drill", "", "1 during an outage drill, else 0."),
     gauge("tidegate_local_overrides", "", "Keys with a local override, at most 1,000."),
     counter(
-        "tidegate_second_shards_total",
-        "outcome",
-        "Charges that one shard of a hot key denied, by the decision of a second shard: allowed or denied.",
-    ),
-    counter(
         "tidegate_store_errors_total",
         "kind",
         "Requests without a decision from Redis: unavailable, slow (later than the deadline), overloaded (too many requests in flight), refused (Redis rejects the commands).",
@@ -330,13 +325,13 @@ mod tests {
 
 <!-- Written by the test `the_page_is_up_to_date` of tidegate-server from the table of metrics. -->
 
-`GET /metrics` on the admin port (6070), in the text format of Prometheus. `process_*` are there on Linux.
+`GET /metrics` on the admin port (6070), in the text format of Prometheus. `process_*` exist on Linux.
 `listener` is `RESP`, `HTTP`, `gRPC`, `gateway`, `admin` or `metrics`; `server` is the `host:port` of a Redis server.
 
-Labels are those of the table and no others. At most 1,000 limits have labels of their own; the others are summed
-under the limit `_overflow`, and further unknown domains under the domain `_overflow`. Keys are no labels, because
+At most 1,000 limits have labels of their own; the others are summed
+under the limit `_overflow`, and further unknown domains under the domain `_overflow`. Keys are not labels, because
 their number has no bound: `GET /v1/hot-keys` lists those with most requests and those with most denied requests. The
-metrics whose names begin with `ratelimit_` are there with `--compat envoy`.
+metrics whose names begin with `ratelimit_` exist with `--compat envoy`.
 
 | metric | type | labels | meaning |
 |---|---|---|---|

@@ -279,8 +279,8 @@ async fn block(
     if limits == 0 {
         return Err("no limit with block_for applies to this descriptor".into());
     }
-    let told = if is_put { format!("for {seconds} s") } else { "lifted".into() };
-    let value = format!("{} {told}", shown(service, &request.domain, &entries));
+    let duration = if is_put { format!("for {seconds} s") } else { "lifted".into() };
+    let value = format!("{} {duration}", shown(service, &request.domain, &entries));
     let answer = if is_put { "limits_blocked" } else { "limits_lifted" };
     Ok((json!({ answer: limits }), Change { limit: None, value, reason }))
 }

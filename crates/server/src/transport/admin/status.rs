@@ -10,7 +10,7 @@ use tidegate::store::DomainRevision;
 use tidegate::store::circuits::CircuitReport;
 use tidegate::store::redis::{Finding, Node, RegistryReport};
 
-use crate::observability::hot_keys::{HotKey, TOLD};
+use crate::observability::hot_keys::{HotKey, MAX_LISTED};
 use crate::observability::utc::Utc;
 use crate::service::RateLimitService;
 use crate::store::SharedStore;
@@ -29,7 +29,7 @@ pub(crate) async fn reason(service: &RateLimitService) -> Option<String> {
 /// The status of the daemon and of its store.
 pub(super) async fn status(service: &RateLimitService) -> Value {
     let reason = reason(service).await;
-    let mut told = json!({
+    let mut document = json!({
         "ready": reason.is_none(),
         "reason": reason,
         "state": if service.is_degraded() { "degraded" } else { "healthy" },
@@ -48,10 +48,10 @@ pub(super) async fn status(service: &RateLimitService) -> Value {
                 "shed": stats.shed(),
             })
         };
-        told["concurrency"] = limiters.iter().map(limiter).collect();
+        document["concurrency"] = limiters.iter().map(limiter).collect();
     }
     if let Some(upstreams) = service.status().upstreams() {
-        told["upstreams"] = upstreams.all().iter().map(|it| upstream(it)).collect();
+        document["upstreams"] = upstreams.all().iter().map(|it| upstream(it)).collect();
     }
     if let Some(store) = service.shared_store() {
         let endpoint = |circuit: CircuitReport| {
@@ -70,21 +70,21 @@ pub(super) async fn status(service: &RateLimitService) -> Value {
         let failure = store.failure();
         let failure =
             failure.map(|(at, error)| json!({ "at": time(at), "error": error.to_string() }));
-        told["store"]["endpoints"] = endpoints.into();
-        told["store"]["last_failure"] = failure.into();
-        told["store"]["owing_keys"] = store.stats().fallback.owing_keys.into();
+        document["store"]["endpoints"] = endpoints.into();
+        document["store"]["last_failure"] = failure.into();
+        document["store"]["owing_keys"] = store.stats().fallback.owing_keys.into();
         let finding = |it: Finding| json!({ "server": it.server, "condition": it.condition.as_str(), "message": it.message });
         let findings: Vec<Value> = store.store().findings().into_iter().map(finding).collect();
-        told["store"]["findings"] = findings.into();
-        told["store"]["drill"] = drill(service)["drill"].take();
-        told["nodes"] = node_count(service);
+        document["store"]["findings"] = findings.into();
+        document["store"]["drill"] = drill(service)["drill"].take();
+        document["nodes"] = node_count(service);
         let registry = store.store().registry();
-        told["repair"] = json!({
+        document["repair"] = json!({
             "active": store.store().repairs(),
             "lagging": lagging(&registry),
         });
     }
-    told
+    document
 }
 
 /// The outage drill under way, if any, and the seconds that it still takes.
@@ -107,12 +107,12 @@ pub(super) fn nodes(service: &RateLimitService) -> Value {
             "policy": domains,
         })
     };
-    let mut told = node_count(service);
-    told["nodes"] = registry.nodes.iter().map(node).collect();
-    told["lagging"] = lagging(&registry);
-    told["read_at"] = registry.read_at.map(time).into();
-    told["error"] = registry.error.map(|error| error.to_string()).into();
-    told
+    let mut document = node_count(service);
+    document["nodes"] = registry.nodes.iter().map(node).collect();
+    document["lagging"] = lagging(&registry);
+    document["read_at"] = registry.read_at.map(time).into();
+    document["error"] = registry.error.map(|error| error.to_string()).into();
+    document
 }
 
 /// The number of nodes that share the limits, and whether the registry counts them.
@@ -160,12 +160,14 @@ pub(super) fn overrides(service: &RateLimitService) -> Value {
         .overrides()
         .filter(|(_, it)| now < it.until)
         .map(|(id, it)| {
-            let mut told = json!({ "limit": id, "until": time(it.until), "reason": it.reason });
+            let mut document = json!({ "limit": id, "until": time(it.until), "reason": it.reason });
             match &it.numbers {
-                OtherNumbers::Percent(percent) => told["percent"] = (*percent).into(),
-                OtherNumbers::Limit(limit) => told["numbers"] = in_words(limit).to_string().into(),
+                OtherNumbers::Percent(percent) => document["percent"] = (*percent).into(),
+                OtherNumbers::Limit(limit) => {
+                    document["numbers"] = in_words(limit).to_string().into()
+                }
             }
-            told
+            document
         })
         .collect();
     json!({ "overrides": overrides })
@@ -174,7 +176,7 @@ pub(super) fn overrides(service: &RateLimitService) -> Value {
 pub(super) fn local_overrides(service: &RateLimitService) -> Value {
     let (controls, now) = (service.limiter().controls(), service.time(service.now()));
     let values = service.status().key_values();
-    let told = |it: &LocallyDecided| {
+    let document = |it: &LocallyDecided| {
         let entry = |(key, value): &(String, String)| (key.clone(), values.show_text(value));
         json!({
             "domain": it.domain,
@@ -186,27 +188,27 @@ pub(super) fn local_overrides(service: &RateLimitService) -> Value {
     };
     let holds = |it: &&LocallyDecided| it.local_override.until.is_none_or(|until| now < until);
     let local_overrides: Vec<Value> =
-        controls.local_overrides().iter().filter(holds).map(told).collect();
+        controls.local_overrides().iter().filter(holds).map(document).collect();
     json!({ "local_overrides": local_overrides })
 }
 
 pub(super) fn switches(service: &RateLimitService) -> Value {
     let controls = service.limiter().controls();
-    let told = |switch: &Switch| match switch {
+    let document = |switch: &Switch| match switch {
         Switch::All => json!({ "all": true }),
         Switch::Domain(name) => json!({ "domain": name }),
         Switch::Limit(id) => json!({ "limit": id }),
     };
-    let switches: Vec<Value> = controls.switches().map(told).collect();
+    let switches: Vec<Value> = controls.switches().map(document).collect();
     json!({ "kill_switch": switches })
 }
 
 pub(super) fn hot_keys(service: &RateLimitService) -> Value {
-    let told = |denied: bool| -> Vec<Value> {
-        let told = |HotKey { key, requests }| json!({ "key": key, "requests": requests });
-        service.status().hot_keys(denied).into_iter().map(told).collect()
+    let document = |denied: bool| -> Vec<Value> {
+        let document = |HotKey { key, requests }| json!({ "key": key, "requests": requests });
+        service.status().hot_keys(denied).into_iter().map(document).collect()
     };
-    json!({ "at_most": TOLD, "asked": told(false), "denied": told(true) })
+    json!({ "at_most": MAX_LISTED, "asked": document(false), "denied": document(true) })
 }
 
 fn time(at: Timestamp) -> String {

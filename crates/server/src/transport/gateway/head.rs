@@ -191,7 +191,7 @@ pub(super) fn drop_claims(headers: &mut HeaderMap) {
 /// fields of a proxy.
 pub(super) fn drop_aliases(headers: &mut HeaderMap, is_call: bool) {
     drop_where(headers, |name| {
-        name.contains('_') && !(is_call && !is_claim(&name.replace('_', "-")))
+        name.contains('_') && (!is_call || is_claim(&name.replace('_', "-")))
     });
 }
 

@@ -50,7 +50,7 @@ where
     with_body(Body::Many(messages))
 }
 
-/// Sends the messages of an answer. It is closed once the peer is gone.
+/// Sends the messages of an answer. The channel is closed once the peer is gone.
 pub(super) type Sender = mpsc::Sender<Result<Bytes, Status>>;
 
 fn with_body(body: Body) -> Reply {

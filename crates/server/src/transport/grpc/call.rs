@@ -174,12 +174,12 @@ async fn answer(connection: &GrpcConnection, message: &[u8]) -> Result<Bytes, St
     let descriptors = wire_request.descriptors();
     let asked = wire_request.request(&descriptors);
     let verdict = connection.service.check(&asked).await.map_err(rls::Refusal::Undecided)?;
-    let told = RlsVerdict {
+    let verdict = RlsVerdict {
         wire_request: &wire_request,
         verdict: &verdict,
         answers: &connection.settings.answers,
     };
-    Ok(message::write(|bytes| rls::write(&told, bytes)))
+    Ok(message::write(|bytes| rls::write(&verdict, bytes)))
 }
 
 /// The one message of a request, and its cost.

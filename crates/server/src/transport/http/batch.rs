@@ -56,15 +56,17 @@ pub(crate) async fn answer(service: &RateLimitService, caller: &Caller<'_>, body
     {
         return Refused::Denied(denied).reply();
     }
-    let told = |check| async move { document(service, check).await };
-    let answers = together(questions.iter().map(|Object(check)| told(check)).collect()).await;
+    let decide = |check| async move { document(service, check).await };
+    let answers = together(questions.iter().map(|Object(check)| decide(check)).collect()).await;
     json(StatusCode::OK, format!("{{\"answers\":[{}]}}", answers.join(",")).into())
 }
 
 /// The answer document of one request, or its error.
 async fn document(service: &RateLimitService, check: &CheckRequest<'_>) -> String {
-    let told = check.decide(service, Action::Check).await.map(|granted| reply::document(&granted));
-    told.unwrap_or_else(|refused| serde_json::json!({ "error": refused.to_string() }).to_string())
+    let document =
+        check.decide(service, Action::Check).await.map(|granted| reply::document(&granted));
+    document
+        .unwrap_or_else(|refused| serde_json::json!({ "error": refused.to_string() }).to_string())
 }
 
 /// Runs the futures concurrently, started in order, [`PER_TURN`] in a turn; returns their outputs

@@ -18,7 +18,7 @@ use super::whole_number::WholeNumber;
 use crate::service::RateLimitService;
 use crate::transport::access::Caller;
 
-/// What to do with a request.
+/// The action on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Decide and charge.

@@ -16,7 +16,7 @@ use crate::transport::access::Caller;
 /// A valid request, for error messages.
 const EXAMPLE: &str = r#"{"lease":"01…"}, with the lease of /v1/acquire"#;
 
-/// What to do with the places of a request.
+/// The action on the places of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseAction {
     /// Free them.

@@ -108,10 +108,10 @@ pub(crate) enum Refused {
 impl Refused {
     /// The same error for one of several requests.
     pub(crate) fn at_index(self, number: usize) -> Self {
-        let told = format!("questions[{number}]: {self}");
+        let message = format!("questions[{number}]: {self}");
         match self {
-            Self::Impossible(_) => Self::Impossible(told),
-            _ => Self::Malformed(told),
+            Self::Impossible(_) => Self::Impossible(message),
+            _ => Self::Malformed(message),
         }
     }
 

@@ -22,6 +22,8 @@ use crate::transport::access::Caller;
 /// A valid request, for error messages.
 const EXAMPLE: &str = r#"{"reservation":"01…","status":401}, with the reservation of /v1/check"#;
 
+const STATUS: &str = "`status` must be from 100 to 599, or the code of a gRPC call, from 0 to 16";
+
 /// The outcome of a request: how it ended, and what it cost.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -101,8 +103,8 @@ impl SettleRequest<'_> {
             (true, None, None) => RequestOutcome::cancelled(),
             (true, ..) => return Err(impossible("`cancel` goes without `status` and `actual`")),
             (false, Some(WholeNumber(status)), _) => match u16::try_from(*status) {
-                Ok(status @ 100..=599) => RequestOutcome::status(status),
-                _ => return Err(impossible("`status` must be from 100 to 599")),
+                Ok(status @ (0..=16 | 100..=599)) => RequestOutcome::status(status),
+                _ => return Err(impossible(STATUS)),
             },
             (false, None, None) => {
                 return Err(impossible("expected `status`, `actual` or `cancel`"));

@@ -52,7 +52,7 @@ pub(crate) enum Silence {
     On,
 }
 
-/// What happens to the connection.
+/// Whether the connection stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
     /// It stays open.

@@ -37,7 +37,7 @@ pub(crate) fn select(words: &Words<'_>, replies: &mut Replies<'_>) {
     }
 }
 
-/// `CONFIG`: there are no settings to read, but programs ask for them.
+/// `CONFIG`: an empty reply, because some programs send it; there are no settings to read.
 pub(crate) fn config(words: &Words<'_>, replies: &mut Replies<'_>) {
     match words.at(1) {
         sub if sub.eq_ignore_ascii_case(b"GET") && words.len() > 2 => replies.map(0),
@@ -152,7 +152,7 @@ pub(crate) fn hello(session: &mut Session, words: &Words<'_>, replies: &mut Repl
     replies.array(0);
 }
 
-/// `CLIENT`, as far as client libraries send it by themselves.
+/// `CLIENT`, with the subcommands that client libraries send automatically.
 pub(crate) fn client(session: &mut Session, words: &Words<'_>, replies: &mut Replies<'_>) {
     let is = |name: &str| words.at(1).eq_ignore_ascii_case(name.as_bytes());
     match words.len() {

@@ -83,7 +83,7 @@ pub(crate) enum Frame {
     Broken(Broken),
 }
 
-/// What is wrong with a request, in Redis' words where it has some.
+/// Why a request is invalid, in Redis' words if Redis has an error for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
     /// The number of words is invalid or too large.

@@ -9,7 +9,7 @@ use super::frame::Words;
 use super::reply::Replies;
 use crate::service::RateLimitService;
 
-/// What to do with the places of a request.
+/// The action on the places of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaseAction {
     /// Free them.

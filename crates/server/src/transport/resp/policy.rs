@@ -17,7 +17,7 @@ use crate::service::RateLimitService;
 /// The most entries of a command.
 const MAX_ENTRIES: usize = (MAX_WORDS - 2) / 2;
 
-/// What to do with a request.
+/// The action on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PolicyAction {
     /// Decide and charge.

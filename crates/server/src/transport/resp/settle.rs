@@ -36,8 +36,8 @@ async fn settle(service: &RateLimitService, words: &Words<'_>) -> Result<Settled
         match (&*option, words.len() - at) {
             (b"STATUS", 2..) => {
                 let code = natural(words.at(at + 1)).and_then(|code| u16::try_from(code).ok());
-                let code = code.filter(|code| (100..=599).contains(code));
-                status = Some(code.ok_or("ERR status must be from 100 to 599")?);
+                let code = code.filter(|code| matches!(code, 0..=16 | 100..=599));
+                status = Some(code.ok_or(STATUS)?);
                 at += 2;
             }
             (b"ACTUAL", 2..) => {
@@ -63,6 +63,7 @@ async fn settle(service: &RateLimitService, words: &Words<'_>) -> Result<Settled
 }
 
 const UNITS: &str = "ERR units must be a whole number, 0 or more";
+const STATUS: &str = "ERR status must be from 100 to 599, or the code of a gRPC call, from 0 to 16";
 const SYNTAX: &str =
     "ERR syntax error: expected CANCEL, or STATUS code, ACTUAL units, FOR limit units";
 

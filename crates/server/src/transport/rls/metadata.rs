@@ -8,7 +8,7 @@ use super::verdict::RlsVerdict;
 use super::wire::Writer;
 
 impl RlsVerdict<'_> {
-    /// What the proxy may write into its log; `None` unless the settings ask for it.
+    /// Metadata for the log of the proxy; `None` unless configured.
     pub(crate) fn metadata(&self) -> Option<Map<String, Value>> {
         if !self.answers.dynamic_metadata {
             return None;

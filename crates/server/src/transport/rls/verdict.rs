@@ -40,7 +40,7 @@ pub(crate) struct CurrentLimit<'a> {
 }
 
 impl<'a> RlsVerdict<'a> {
-    /// Whether the request is turned away.
+    /// Whether the request is denied.
     pub(crate) const fn is_over(&self) -> bool {
         self.verdict.is_denied()
     }
@@ -90,7 +90,7 @@ impl<'a> RlsVerdict<'a> {
         Some(headers)
     }
 
-    /// The body of the proxy's answer to a denied client.
+    /// The body of the proxy's response to a denied client.
     pub(crate) fn body(&self) -> Option<String> {
         self.has_body().then(|| self.verdict.problem_json())
     }

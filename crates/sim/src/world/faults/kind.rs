@@ -56,7 +56,7 @@ impl Fault {
         Self::PolicyPush,
     ];
 
-    /// As commands spell it.
+    /// The name in commands.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Delay => "delay",
@@ -102,7 +102,7 @@ impl FromStr for Fault {
     }
 }
 
-/// The text names no fault.
+/// The error for an unknown fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownFault;
 

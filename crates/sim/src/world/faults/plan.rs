@@ -10,11 +10,11 @@ pub(crate) struct Incident {
     pub(crate) fault: Fault,
     pub(crate) from: u64,
     pub(crate) until: u64,
-    /// The node that it strikes, if it strikes one.
+    /// The node that the fault strikes, if it strikes a single one.
     pub(crate) node: usize,
-    /// Its size: messages in a thousand, or microseconds.
+    /// The size of the fault: messages in a thousand, or microseconds.
     pub(crate) size: u64,
-    /// A clock is set back, and not forward.
+    /// Whether a clock is set back instead of forward.
     pub(crate) is_back: bool,
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn plan(setup: &WorldSetup, chance: &mut Chance) -> Vec<Incident> {
     plan
 }
 
-/// How far a clock is set: mostly a little, sometimes an hour.
+/// The step of a clock: usually small, sometimes an hour.
 fn step(chance: &mut Chance) -> u64 {
     match chance.below(4) {
         0 => chance.between(1, 1_000),

@@ -10,11 +10,11 @@ use crate::world::machine::network::DEADLINE;
 pub(crate) struct Answers {
     /// Requests that are neither answered nor dropped; they are numbered as they arrive.
     open: BTreeSet<usize>,
-    /// Commands that a node waits for, one after the other, for each key of a request.
+    /// Number of commands that a node waits for, one after the other, for each key of a request.
     calls: u64,
     /// Whether a store that does not answer is an error to the caller.
     may_fail: bool,
-    /// From when on the store answers everything, in microseconds.
+    /// The time from which the store answers every request, in microseconds.
     calm_from: u64,
 }
 
@@ -27,12 +27,13 @@ impl Answers {
         self.open.insert(request);
     }
 
-    /// The oldest request that is open.
+    /// The oldest open request.
     pub(crate) fn oldest(&self) -> Option<usize> {
         self.open.first().copied()
     }
 
-    /// A request for so many keys is answered; `None` if its node was paused, and may be late.
+    /// A request for this many keys is answered; `None` if its node was paused, so that the answer
+    /// may be late.
     pub(crate) fn answered(
         &mut self,
         request: usize,
@@ -53,7 +54,7 @@ impl Answers {
         }
     }
 
-    /// A request is gone with its node or its caller; false if it was answered.
+    /// A request is dropped with its node or by its caller; false if it was answered before.
     pub(crate) fn dropped(&mut self, request: usize) -> bool {
         self.open.remove(&request)
     }

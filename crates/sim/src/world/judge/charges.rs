@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub(crate) struct Charges {
     carried_out: BTreeMap<(usize, usize), u64>,
-    /// Of these, units that the request's node knows of.
+    /// The part of these units that the request's node knows of.
     heard: BTreeMap<(usize, usize), u64>,
 }
 
 impl Charges {
-    /// The store took units for a request that asked for `cost`.
+    /// The store took units for a request of this cost.
     pub(crate) fn taken(
         &mut self,
         (request, key): (usize, usize),
@@ -27,7 +27,7 @@ impl Charges {
         })
     }
 
-    /// The node hears of it.
+    /// The node receives the answer.
     pub(crate) fn heard(&mut self, place: (usize, usize), units: u64) {
         *self.heard.entry(place).or_default() += units;
     }

@@ -1,4 +1,4 @@
-//! What a node admitted without the store is debited when the store recovers, and no more than that.
+//! Units that a node admitted without the store are debited when the store recovers, once.
 //!
 //! A debit whose answer is lost is made again, so only debits that the node hears of count. Units that would have
 //! been refilled meanwhile are not debited. A node that crashes forgets its pending debits. With a policy change,
@@ -12,7 +12,8 @@ pub(crate) struct Debits {
     limit: Limit,
     /// By node and key.
     keys: Vec<Vec<Pending>>,
-    /// The store's clock was set forward, which refills what a node admitted before it learned of the step.
+    /// True if the store's clock was set forward, which refills units that a node admitted before
+    /// it noticed the step.
     may_be_refilled: bool,
 }
 
@@ -21,7 +22,7 @@ struct Pending {
     /// Units admitted without the store, and units debited for them.
     admitted: u64,
     debited: u64,
-    /// What is not debited, as a key of its own: it refills with time.
+    /// The units that need no debit, as the state of a key of its own: they refill with time.
     state: State,
 }
 
@@ -30,7 +31,7 @@ impl Debits {
         Self { limit, keys: vec![vec![Pending::default(); keys]; nodes], may_be_refilled: false }
     }
 
-    /// A node answered a request without the store, or a part of it (`is_whole` is false).
+    /// A node answered a request without the store, or a part of the request (`is_whole` is false).
     pub(crate) fn admitted(
         &mut self,
         (node, key): (usize, usize),
@@ -51,7 +52,7 @@ impl Debits {
         self.limit.decide(state, Timestamp::from_micros(time), Op::Return(units));
     }
 
-    /// A node hears that units were debited.
+    /// A node learns that units were debited.
     pub(crate) fn debited(&mut self, (node, key): (usize, usize), units: u64) -> Option<String> {
         let it = &mut self.keys[node][key];
         it.debited += units;
@@ -65,7 +66,7 @@ impl Debits {
     /// The store has been available for long enough.
     pub(crate) fn recovered(&mut self, time: u64) -> Option<String> {
         let (limit, at) = (self.limit, Timestamp::from_micros(time));
-        // A log's pending debits are kept by the window, which ends sooner.
+        // The pending debits of a log are kept by window, which ends sooner.
         let is_log = matches!(limit, Limit::SlidingLog(_) | Limit::InFlight(_));
         if self.may_be_refilled || is_log {
             return None;
@@ -74,7 +75,7 @@ impl Debits {
             for (key, it) in keys.iter_mut().enumerate() {
                 let read = limit.decide(&mut it.state, at, Op::Read(0));
                 let pending = read.limit - read.remaining;
-                // The node's clock is a little different.
+                // The node's clock differs slightly.
                 if pending > 1 {
                     return Some(format!("node {node} never debited {pending} of key {key}"));
                 }

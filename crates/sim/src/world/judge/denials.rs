@@ -11,17 +11,17 @@ use tidegate::Scope;
 
 /// How long a node repeats a denial at most, in microseconds: 100 ms, a lease's pause, and the time of one answer.
 const HOLD: u64 = 100_000 + 20_000 + 6_000;
-/// How long it may do so after units came back: a second more.
+/// The same after units came back, in microseconds: a second longer.
 const STALENESS: u64 = HOLD + 1_000_000;
 
 #[derive(Debug)]
 pub(crate) struct Denials {
-    /// By key and shard: units that were left after each command of the last seconds, with when it was.
+    /// Units left after each command of the last seconds, with the time, by key and shard.
     left: Vec<HashMap<Scope, VecDeque<(u64, u64)>>>,
-    /// When units of a key last came back, or something may have changed that nodes do not see.
+    /// When units of a key last came back, or its state last changed unseen by nodes.
     disturbed: Vec<Option<u64>>,
     in_flight: bool,
-    /// The most units that a node asks for at once, beside those of the request.
+    /// The most units that a node requests at once, in addition to those of the request.
     at_once: u64,
 }
 
@@ -31,17 +31,17 @@ impl Denials {
         Self { left, disturbed: vec![None; keys], in_flight, at_once }
     }
 
-    /// The store has carried out a command, and has so many units left.
+    /// The store has executed a command, and has this many units left.
     pub(crate) fn carried_out(&mut self, now: u64, key: usize, shard: Scope, left: u64) {
         let history = self.left[key].entry(shard).or_default();
         history.push_back((now, left));
-        // One command before the time that is looked at says what was left at its beginning.
+        // The last command before the period shows the units left at its beginning.
         while history.get(1).is_some_and(|(at, _)| at + 2 * STALENESS < now) {
             history.pop_front();
         }
     }
 
-    /// Units came back, or a node may not know what the store knows.
+    /// Units came back, or a node may lack information that the store has.
     pub(crate) fn disturbed(&mut self, now: u64, key: usize) {
         self.disturbed[key] = Some(now);
     }

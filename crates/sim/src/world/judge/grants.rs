@@ -11,7 +11,7 @@ use tidegate::store::lease::LEASE;
 pub(crate) struct Grants {
     /// By node and key.
     held: Vec<Vec<VecDeque<Grant>>>,
-    /// Grants end, and not with their window.
+    /// Whether grants end before their window.
     do_end: bool,
 }
 
@@ -27,7 +27,7 @@ impl Grants {
         Self { held: vec![vec![VecDeque::new(); keys]; nodes], do_end }
     }
 
-    /// A node hears that the store granted it units, by a command that it sent at `sent`.
+    /// A node learns that the store granted it units, by a command sent at `sent`.
     pub(crate) fn granted(&mut self, (node, key): (usize, usize), units: u64, sent: u64) {
         // Clocks run slow by less than 200 ppm.
         let lasts = LEASE.as_micros() + LEASE.as_micros() / 5_000 + 1;
@@ -45,7 +45,7 @@ impl Grants {
         asked: u64,
     ) -> Option<String> {
         let (held, mut rest) = (&mut self.held[node][key], units);
-        // What ends first is spent first.
+        // The grant that ends first is spent first.
         for grant in held.iter_mut().filter(|grant| grant.until >= asked) {
             let used = rest.min(grant.units);
             (grant.units, rest) = (grant.units - used, rest - used);

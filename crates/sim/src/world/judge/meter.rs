@@ -14,7 +14,7 @@ use super::promise::{Kind, Promise};
 pub(crate) struct Moment {
     /// Microseconds since the world began.
     pub(crate) now: u64,
-    /// What the store's clock says, in microseconds.
+    /// The store's clock, in microseconds.
     pub(crate) clock: u64,
     /// The store's clock without its steps back: time that has passed as the store sees it.
     pub(crate) time: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Moment {
     pub(crate) steps: u32,
 }
 
-/// Units that were admitted, and between which instants.
+/// Admitted units, and the time in which they were admitted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Admission {
     pub(crate) units: u64,
@@ -32,7 +32,8 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    /// The same for a node whose idea of the store's clock is wrong by at most so many microseconds.
+    /// The same admission for a node whose estimate of the store's clock is wrong by at most this
+    /// many microseconds.
     pub(crate) const fn widened(mut self, micros: u64) -> Self {
         self.asked.time -= micros;
         self.asked.clock -= micros;
@@ -42,16 +43,16 @@ impl Admission {
     }
 }
 
-/// Units that a fault adds to every interval that has an instant in common with `from..=until`.
+/// Units that a fault adds to every interval that overlaps `from..=until`.
 #[derive(Clone, Copy, Debug)]
 struct Extra {
     from: u64,
     until: u64,
-    /// In parts of a unit: as many as a bucket's `per`.
+    /// In parts of a unit; a unit has as many parts as a bucket's `per`.
     parts: u128,
 }
 
-/// What was admitted of one key.
+/// The admissions of one key.
 #[derive(Debug)]
 pub(crate) struct Meter {
     promise: Promise,
@@ -69,14 +70,15 @@ enum Count {
     },
     /// Arrivals and units; extra units are negative.
     Log(VecDeque<(u64, i64)>),
-    /// Places and until when they are held, by the store's clock; and places that were lost or released.
+    /// Places, with the time until which they are held, by the store's clock; and places that were
+    /// lost or released.
     Places {
         held: Vec<(LeaseId, u64)>,
         gone: BTreeSet<LeaseId>,
     },
 }
 
-/// An interval that has begun and ends with the next admission.
+/// An interval that has begun and may end with the next admission.
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     from: u64,
@@ -137,7 +139,7 @@ impl Meter {
             }
             Count::Places { held, gone } => {
                 held.retain(|(_, until)| *until > it.answered.clock);
-                // A server may have forgotten the place before its holder knew of it.
+                // A server may have lost the place before its holder received it.
                 let place = it.place.filter(|place| !gone.contains(place));
                 held.extend(place.map(|place| (place, it.asked.clock + per)));
                 (held.len() as u64).saturating_sub(most)
@@ -158,14 +160,14 @@ impl Meter {
         }
     }
 
-    /// A fault adds units, to every interval that has an instant in common with `at.time..=until`.
+    /// A fault adds units to every interval that overlaps `at.time..=until`.
     pub(crate) fn add(&mut self, at: Moment, until: u64, units: u64) {
         let extra = Extra { from: at.time, until, parts: parts(units, self.promise.per) };
         self.roll(at);
         self.extra(extra);
     }
 
-    /// A bucket may have got twice what it refilled in so many microseconds.
+    /// A bucket may have received twice its refill of this many microseconds.
     pub(crate) fn add_refill(&mut self, at: Moment, micros: u64) {
         let parts = u128::from(self.promise.count) * u128::from(micros);
         self.extra(Extra { from: at.time, until: at.time, parts });
@@ -196,15 +198,15 @@ impl Meter {
         }
     }
 
-    /// The store's clock was set. Buckets keep their count, because their time goes on; everything else is counted
-    /// from zero.
+    /// The store's clock was set. Buckets keep their count, because their time continues; all other
+    /// counts start from zero.
     pub(crate) fn clock_set(&mut self) {
         if !matches!(self.count, Count::Bucket(_)) {
             self.restart(self.promise);
         }
     }
 
-    /// Counts from zero, by this promise.
+    /// Restarts all counts from zero, under this promise.
     pub(crate) fn restart(&mut self, promise: Promise) {
         *self = Self::new(promise);
     }
@@ -220,7 +222,7 @@ impl Extra {
     }
 }
 
-/// Begins an interval with the arrival of a request, if none begins there. Requests that arrived later and have
+/// Begins an interval at the arrival of a request, if none begins there. Later requests that have
 /// been answered belong to it.
 fn begin(intervals: &mut Vec<Interval>, extras: &[Extra], from: u64) {
     let after = intervals.partition_point(|it| it.from < from);

@@ -9,7 +9,7 @@ pub(crate) enum Kind {
     Bucket,
     /// At most `units` in each period of the store's clock.
     FixedWindow,
-    /// The same, where a part of the period before counts too.
+    /// Like `FixedWindow`, but a part of the previous period counts too.
     SlidingWindow,
     /// At most `units` in any period.
     Log,
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     Places,
 }
 
-/// What a limit promises: never more than these numbers say.
+/// The bound that a limit promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Promise {
     pub(crate) kind: Kind,
@@ -62,8 +62,8 @@ impl Promise {
         }
     }
 
-    /// Whether every state that it allows is possible under another promise, so that no node with the other one
-    /// repairs it. One unit is left for rounding.
+    /// Whether every state under this promise is possible under another one, so that no node with
+    /// the other one repairs it. One unit is allowed for rounding.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
         let time = |units: u64, it: &Self| u128::from(units) * u128::from(it.per);
         match self.kind {

@@ -1,15 +1,16 @@
-//! What a node admits by itself: never more than its share.
+//! A node admits at most its share without the store.
 //!
 //! While the store is unavailable, a node admits what `on_store_failure` says:
-//! - `local`: at most its share in any interval, 1.5 x limit / nodes, from its start on. A node that crashes
-//!   forgets what it admitted. Each step of the store's clock adds two shares: a node learns of the step with the
-//!   store's next answer, and its windows are not the store's until then. Units that callers return are added. A
-//!   policy change restarts the count.
+//! - `local`: at most its share in any interval, 1.5 x limit / nodes, from its start on. A node
+//!   that crashes forgets what it admitted. Each step of the store's clock adds two shares: a node
+//!   learns of the step with the store's next answer, and its windows are not the store's until
+//!   then. Units that callers return are added. A policy change restarts the count.
 //! - `deny`: nothing.
 //! - `allow`: everything.
 //!
-//! A `local:` pre-limit is a bucket of each node, whatever the store says. A request that the store denies gives
-//! its units back; what the bucket refilled while it waited is added, because it may get both.
+//! A `local:` pre-limit is a bucket of each node, independent of the store. If the store denies a
+//! request, the bucket's units are returned; the units that the bucket refilled in the meantime are
+//! added, because it may get both.
 
 use tidegate::store::OnStoreFailure;
 
@@ -17,7 +18,7 @@ use super::meter::{Admission, Meter, Moment};
 use super::promise::Promise;
 use crate::world::machine::network::DEADLINE;
 
-/// A node knows the store's clock as exactly as an answer takes, in microseconds.
+/// Error of a node's estimate of the store's clock, in microseconds: the duration of an answer.
 const CLOCK_ERROR: u64 = DEADLINE + 1_000;
 
 #[derive(Debug)]
@@ -77,7 +78,7 @@ impl Shares {
             .then(|| format!("node {node} admitted {excess} of key {key} above its pre-limit"))
     }
 
-    /// A request that had passed the pre-limit was not admitted in the end, `wait` microseconds later.
+    /// A request that passed the pre-limit was denied in the end, `wait` microseconds later.
     pub(crate) fn gave_back(&mut self, at: Moment, (node, key): (usize, usize), wait: u64) {
         if let Some(meters) = self.pre_limits.get_mut(node) {
             meters[key].add_refill(at, wait);

@@ -2,8 +2,8 @@
 
 use crate::seed::Seed;
 
-/// A stream of random numbers. Each part of a world has its own, so that one more draw in one part changes
-/// nothing in another.
+/// A stream of random numbers. Each part of a world has its own stream, so that an additional draw
+/// in one part does not change the others.
 #[derive(Clone, Debug)]
 pub(crate) struct Chance {
     seed: Seed,

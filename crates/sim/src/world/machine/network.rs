@@ -85,17 +85,17 @@ pub(crate) struct Call {
     /// The request that it was sent for; `None` for background work.
     pub(crate) request: Option<usize>,
     pub(crate) charges: Vec<Sent>,
-    /// Its charges are decided each alone, and not all or nothing.
+    /// Whether its charges are decided separately instead of all or nothing.
     pub(crate) is_each: bool,
     pub(crate) is_carried_out: bool,
     /// When it was sent.
     pub(crate) sent: u64,
-    /// The answer, from when the store sends it.
+    /// The answer, once the store has sent it.
     pub(crate) reply: Option<Reply>,
     heard: Heard,
 }
 
-/// What the node knows of the answer.
+/// The state of the answer at the node.
 #[derive(Debug, Default)]
 enum Heard {
     #[default]
@@ -106,12 +106,13 @@ enum Heard {
 }
 
 impl Call {
-    /// Whether the units of its admitted charges were taken: not if it is all or nothing, and one was denied.
+    /// Whether the units of its admitted charges were taken: not if the command is all or nothing
+    /// and one charge was denied.
     pub(crate) fn goes_through(&self, answer: &Answer) -> bool {
         self.is_each || answer.decisions.iter().all(Decision::is_allowed)
     }
 
-    /// Units of a key that it took for a request.
+    /// Units of a key that the command took for a request.
     pub(crate) fn granted(&self, answer: &Answer, key: usize) -> u64 {
         let is_taken = self.request.is_some() && self.goes_through(answer);
         let units = |(charge, decision): (&Sent, &Decision)| match charge.op {
@@ -132,14 +133,14 @@ struct Timer {
     waker: Option<Waker>,
 }
 
-/// The network, and everything that is going to happen.
+/// The network, and the agenda of events.
 #[derive(Debug)]
 pub(crate) struct Network {
     /// Microseconds since the world began.
     pub(crate) now: u64,
     /// The request whose task is running.
     pub(crate) asking: Option<usize>,
-    /// Faults that last.
+    /// Faults that last for a while.
     pub(crate) incidents: Vec<Incident>,
     agenda: BinaryHeap<Reverse<(u64, u64, Event)>>,
     added: u64,
@@ -249,12 +250,12 @@ impl Network {
         share.is_some_and(|share| self.chance.permille(share))
     }
 
-    /// How long the caller of a request waits, if it is going to give up.
-    pub(crate) fn patience(&mut self) -> Option<u64> {
+    /// Time that the caller of a request waits before it gives up, if it does.
+    pub(crate) fn gives_up_after(&mut self) -> Option<u64> {
         self.strikes(Fault::GiveUp).then(|| self.chance.below(2 * DEADLINE))
     }
 
-    /// Until when a fault lasts, if it does now; at this node, if one is given.
+    /// The end of a current fault, at this node if one is given; `None` if there is no such fault.
     pub(crate) fn until(&self, fault: Fault, node: Option<usize>) -> Option<u64> {
         let strikes = |it: &&Incident| it.fault == fault && node.is_none_or(|node| it.node == node);
         self.incidents.iter().filter(strikes).map(|it| it.until).max()
@@ -270,8 +271,8 @@ impl Network {
         false
     }
 
-    /// Gives a node the answer to its command; false if it has one already.
-    pub(crate) fn tell(&mut self, number: usize, reply: Reply) -> bool {
+    /// Delivers the answer to a command; false if the node has one already.
+    pub(crate) fn deliver(&mut self, number: usize, reply: Reply) -> bool {
         let Some(call) = self.calls.get_mut(number) else { return false };
         match std::mem::take(&mut call.heard) {
             Heard::Nothing => call.heard = Heard::Said(reply),
@@ -321,7 +322,7 @@ impl Network {
     }
 
     /// Polls the answer to a command.
-    pub(crate) fn hear(&mut self, number: usize, context: &Context<'_>) -> Poll<Reply> {
+    pub(crate) fn poll_answer(&mut self, number: usize, context: &Context<'_>) -> Poll<Reply> {
         let Some(call) = self.calls.get_mut(number) else { return Poll::Pending };
         match std::mem::take(&mut call.heard) {
             Heard::Said(reply) => {

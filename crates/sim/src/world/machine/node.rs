@@ -16,7 +16,7 @@ use super::runtime::{NodeRuntime, Spawned};
 use super::sim_store::SimStore;
 use super::stack::NodeParts;
 
-/// What the nodes of a world share.
+/// Facilities that the nodes of a world share.
 #[derive(Clone, Debug)]
 pub(crate) struct Ground {
     pub(crate) network: Arc<Mutex<Network>>,
@@ -27,16 +27,16 @@ pub(crate) struct Ground {
 /// A node. It has a new life after each crash or restart.
 #[derive(Debug)]
 pub(crate) struct Node<S> {
-    /// None while it is down.
+    /// `None` while the node is down.
     pub(crate) body: Option<Body<S>>,
     pub(crate) life: u32,
     /// Its wall clock, which can be set.
     pub(crate) wall: DriftingClock,
     /// The end of its last pause.
     pub(crate) still_until: u64,
-    /// It shuts down, and accepts no more requests.
+    /// Whether the node shuts down and accepts no more requests.
     pub(crate) is_closing: bool,
-    /// The revision of the policy that it has.
+    /// The revision of the node's policy.
     pub(crate) revision: usize,
     /// Its tasks that have not ended.
     pub(crate) tasks: BTreeSet<usize>,
@@ -44,7 +44,7 @@ pub(crate) struct Node<S> {
     pub(crate) served: Vec<(usize, u64)>,
 }
 
-/// What a node loses in a crash.
+/// The state that a node loses in a crash.
 #[derive(Debug)]
 pub(crate) struct Body<S> {
     pub(crate) store: Arc<S>,

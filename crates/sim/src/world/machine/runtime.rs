@@ -11,7 +11,7 @@ use super::chance::Chance;
 use super::executor::lock;
 use super::network::Network;
 
-/// A runtime that never runs anything: layers on it get no background work done.
+/// A runtime that runs nothing, so that layers on it do no background work.
 #[derive(Clone, Copy, Debug)]
 pub struct Idle;
 
@@ -38,7 +38,7 @@ impl fmt::Debug for Spawned {
 }
 
 impl Spawned {
-    /// Takes all of it, with the node of each.
+    /// Takes all spawned work, with the node of each task.
     pub(crate) fn take(&mut self) -> Vec<(usize, Work)> {
         std::mem::take(&mut self.0)
     }

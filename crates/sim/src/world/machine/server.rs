@@ -9,16 +9,16 @@ use tidegate_core::{Algorithm, Decision, LeaseId, Op, State};
 use super::clock::DriftingClock;
 use super::network::{Answer, Sent};
 
-/// How far behind a replica may be, in microseconds.
+/// The longest replication lag, in microseconds.
 const MAX_LAG: u64 = 1_000_000;
 
-/// The server. It looks keys up and never lists them, so the order of the map does not matter.
+/// The server. The order of the map does not matter, because keys are looked up and never listed.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) clock: DriftingClock,
     places: HashMap<(Scope, Box<[u8]>), usize>,
     states: Vec<(Box<[u8]>, State)>,
-    /// What the last writes replaced, for a failover.
+    /// The previous values of the last writes, for a failover.
     journal: VecDeque<Write>,
 }
 
@@ -67,7 +67,7 @@ impl Server {
                 self.states[*place].1 = state;
                 self.journal.pop_back();
             }
-            // A denial may change its own state; the other charges only read.
+            // A denial may change its own state; the other charges are only read.
             let denies = |number: usize| !tried.decisions[number].is_allowed();
             return self.apply(now, charges, &places, |number, op| match op {
                 Op::Take(cost) if !denies(number) => Op::Read(cost),
@@ -97,7 +97,7 @@ impl Server {
             }
             let is_seen = charge.is_watched && !is_allowed;
             denied_states.push(is_seen.then(|| DeniedState { state: before.clone(), at: time }));
-            // The store admits requests on what is taken, and not on what is debited.
+            // The store admits requests on takes, and not on debits.
             let units = match op {
                 Op::Take(cost) if is_allowed => cost,
                 _ => 0,
@@ -121,7 +121,8 @@ impl Server {
         })
     }
 
-    /// A replica takes over that lacks everything written after `since`. Returns the writes that granted units.
+    /// A replica takes over without the writes after `since`. Returns the lost writes that granted
+    /// units.
     pub(crate) fn fail_over(&mut self, since: u64) -> Vec<Lost> {
         let mut lost = Vec::new();
         while self.journal.back().is_some_and(|write| write.at > since)

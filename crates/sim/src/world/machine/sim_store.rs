@@ -24,10 +24,10 @@ pub struct SimStore {
     known: Arc<Known>,
 }
 
-/// What a node knows of the store.
+/// A node's knowledge of the store.
 #[derive(Debug)]
 struct Known {
-    /// How far its clock was ahead when it last answered.
+    /// The difference between the store's clock and the node's at the last answer.
     skew: AtomicI64,
     /// The greatest revision of the limits so far.
     revision: AtomicU64,
@@ -60,7 +60,7 @@ impl Store for SimStore {
             let repairs = network.now >= self.known.settled_at.load(Ordering::Relaxed);
             network.ask(self.node, self.life, (charges, is_each), repairs)
         };
-        let reply = poll_fn(|context| lock(&self.network).hear(call, context)).await;
+        let reply = poll_fn(|context| lock(&self.network).poll_answer(call, context)).await;
         let Answer { at, decisions: mut own, denied_states } = reply?;
         let skew = at.as_micros().wrapping_sub(now.as_micros()).cast_signed();
         self.known.skew.store(skew, Ordering::Relaxed);

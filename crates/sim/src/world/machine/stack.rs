@@ -11,7 +11,7 @@ use tidegate::store::shared::{SharedOptions, SharedStore};
 use super::sim_store::SimStore;
 use crate::world::setup::WorldSetup;
 
-/// What a node builds its stack from, after each start.
+/// The parts from which a node builds its stack, after each start.
 #[derive(Debug)]
 pub struct NodeParts {
     /// Its connection to the store.

@@ -60,7 +60,7 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
         }
     }
 
-    /// A caller gives up: the task of its request is dropped, wherever it is.
+    /// A caller gives up, and the task of its request is dropped in any state.
     pub(super) fn give_up(&mut self, now: u64, request: usize) {
         let number = self.requests[request].node;
         let (task, node) = (self.impatient[&request], &mut self.nodes[number]);
@@ -127,7 +127,7 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
         }
         drop(network);
         if self.nodes[incident.node].body.is_some() {
-            // It did not shut down in time.
+            // The node did not shut down in time.
             self.crash(incident.node);
         }
         let mut network = lock(&self.ground.network);

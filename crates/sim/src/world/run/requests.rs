@@ -56,7 +56,7 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
         self.put(now, request, self.requests.len() - 1);
     }
 
-    /// A second key that the same request asks for, sometimes.
+    /// The second key of a request, if it has one.
     fn also(&mut self, key: usize, cost: u64) -> Option<(usize, u64)> {
         let is_pair = self.setup.keys > 1 && self.traffic.permille(self.setup.pairs);
         is_pair.then(|| {
@@ -102,8 +102,8 @@ impl<S: NodeStack, F: Fn(NodeParts) -> io::Result<S>> World<'_, S, F> {
         });
         let task = self.adopt(Owner { node, request: Some(number) }, work);
         let mut network = lock(&self.ground.network);
-        if let Some(patience) = network.patience() {
-            network.add(now + patience, Event::GiveUp(number));
+        if let Some(gives_up_after) = network.gives_up_after() {
+            network.add(now + gives_up_after, Event::GiveUp(number));
             self.impatient.insert(number, task);
         }
     }

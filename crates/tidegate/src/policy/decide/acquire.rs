@@ -1,4 +1,4 @@
-//! In-flight limits of a policy: places that a request holds until it ends.
+//! In-flight limits of a policy, whose places a request holds until its end.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,11 +10,12 @@ use tidegate_core::{Decision, Op, Timestamp};
 #[cfg(feature = "tokio")]
 use tokio::{runtime::Handle, task::JoinHandle, time::sleep};
 
-use crate::limiter::permit::{Admission, Place};
-use crate::policy::decide::leases::Leases;
-use crate::policy::decide::limiter::{CheckError, PolicyLimiter};
-use crate::policy::decide::reservations::Reservations;
+use crate::limiter::permit::{Admission, HeldPlaces};
+use crate::policy::decide::check_error::CheckError;
+use crate::policy::decide::limiter::PolicyLimiter;
 use crate::policy::decide::settle::{RequestOutcome, Settlement};
+use crate::policy::decide::token::leases::Leases;
+use crate::policy::decide::token::reservations::Reservations;
 use crate::policy::matching::intent::Intent;
 use crate::policy::matching::matched_limits::MatchedLimits;
 use crate::policy::model::descriptor::Request;
@@ -25,31 +26,31 @@ use crate::verdict::{Details, Verdict};
 #[cfg(feature = "tokio")]
 const RENEWALS: u32 = 3;
 
-/// A decided request, and what it holds if it was allowed.
+/// The verdict of a request, and the places and reservations of an allowed request.
 #[derive(Clone, Debug)]
 #[doc(hidden)]
 pub struct Granted {
     /// The verdict.
     pub verdict: Verdict,
-    /// Its places in in-flight limits.
+    /// The request's places in in-flight limits.
     pub leases: Leases,
-    /// Its units of limits that are settled later.
+    /// The request's reservations under limits that are settled after the response.
     pub reservations: Reservations,
 }
 
 impl<S: Store> PolicyLimiter<S> {
-    /// Decides a request and charges it, in-flight limits included. The places are those of the
-    /// caller, who has to [release](PolicyLimiter::release) them and to
-    /// [renew](PolicyLimiter::renew) them in time; [`PolicyLimiter::acquire`] does both by itself.
-    /// A denied request holds no place.
+    /// Decides a request and charges it, in-flight limits included. The caller has to
+    /// [release](PolicyLimiter::release) the places and to [renew](PolicyLimiter::renew) them in
+    /// time; the permit of [`PolicyLimiter::acquire`] does both. A denied request holds no place.
     #[doc(hidden)]
     pub async fn acquire_leases(&self, request: &Request<'_>) -> Result<Granted, CheckError> {
         let (details, matched, now) = self.decide(request, Intent::Acquire).await?;
         Ok(self.keep(details, &matched, now).await)
     }
 
-    /// The verdict of a request that was decided, and what it holds. A request that was denied does not
-    /// run: places that limits charged alone have granted are free again, and reservations cancelled.
+    /// Folds the verdict of a decided request and collects its places and reservations. A denied
+    /// request does not run: the places that separately charged limits have granted are released,
+    /// and reservations are cancelled.
     pub(in crate::policy) async fn keep(
         &self,
         details: Box<Details>,
@@ -63,11 +64,11 @@ impl<S: Store> PolicyLimiter<S> {
             return Granted { verdict, leases, reservations };
         }
         if !leases.is_empty() {
-            // If this fails, the leases end by themselves.
+            // If the release fails, the leases expire.
             let _ = self.release(&leases).await;
         }
         if !reservations.is_empty() {
-            // If this fails, the units stay taken.
+            // If the cancellation fails, the units stay taken.
             let _ = self.settle(&reservations, &RequestOutcome::cancelled()).await;
         }
         Granted { verdict, leases: Leases::default(), reservations: Reservations::default() }
@@ -79,14 +80,14 @@ impl<S: Store> PolicyLimiter<S> {
         self.each(leases, Op::Release).await.map(drop)
     }
 
-    /// Keeps the places of a request for another time to live. False if a lease has ended: another
-    /// request may hold the place by now.
+    /// Renews the places of a request for another time to live. False if a lease has expired, so
+    /// that another request may hold the place.
     #[doc(hidden)]
     pub async fn renew(&self, leases: &Leases) -> Result<bool, StoreError> {
         self.each(leases, Op::Renew).await
     }
 
-    /// Does the same to every lease; true if none was denied.
+    /// Runs an operation on every lease; true if none was denied.
     async fn each(
         &self,
         leases: &Leases,
@@ -132,8 +133,8 @@ impl<S: Store + 'static> PolicyLimiter<S> {
         Ok(self.admission(granted, asked_at))
     }
 
-    /// What `acquire` returns for a request whose leases end no earlier than their time to live after
-    /// `asked_at`.
+    /// The result of `acquire` for a request whose leases end no earlier than their time to live
+    /// after `asked_at`.
     pub(in crate::policy) fn admission(&self, granted: Granted, asked_at: Timestamp) -> Admission {
         let Granted { verdict, leases, reservations } = granted;
         let settlement = Settlement::new(reservations, self);
@@ -154,7 +155,7 @@ struct PolicyPlace<S> {
 struct Held<S> {
     limiter: PolicyLimiter<S>,
     leases: Leases,
-    /// When the first lease ends at the earliest, by the limiter's own clock.
+    /// The earliest end of a lease, by the limiter's own clock.
     ends: AtomicU64,
     lost: AtomicBool,
 }
@@ -184,7 +185,7 @@ impl<S: Store + 'static> PolicyPlace<S> {
     }
 }
 
-impl<S: Store + 'static> Place for PolicyPlace<S> {
+impl<S: Store + 'static> HeldPlaces for PolicyPlace<S> {
     fn is_lost(&self) -> bool {
         let held = &self.held;
         let ended = held.limiter.0.clock.now().as_micros() >= held.ends.load(Ordering::Relaxed);
@@ -201,13 +202,13 @@ impl<S: Store + 'static> Place for PolicyPlace<S> {
             return;
         }
         let held = Arc::clone(&self.held);
-        // If this fails, the leases end by themselves.
+        // If the release fails, the leases expire.
         let mut release = Box::pin(async move {
             let _ = held.limiter.release(&held.leases).await;
         });
         #[cfg(feature = "tokio")]
         let _context = self.runtime.as_ref().map(Handle::enter);
-        // The memory store never waits. A store that does is waited for in the background.
+        // The memory store never waits. A store that waits continues in the background.
         let first = release.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         #[cfg(feature = "tokio")]
         if let Some(runtime) = self.runtime.as_ref().filter(|_| first.is_pending()) {
@@ -224,7 +225,8 @@ impl<S: Store + 'static> Place for PolicyPlace<S> {
 }
 
 impl<S: Store + 'static> Held<S> {
-    /// The leases were taken or renewed after `asked_at`, and so end later than this.
+    /// Records that the leases were taken or renewed after `asked_at`, and therefore end later than
+    /// `asked_at` plus their time to live.
     fn last_from(&self, asked_at: Timestamp) {
         if let Some(ttl) = self.leases.ttl() {
             self.ends.store((asked_at + ttl).as_micros(), Ordering::Relaxed);
@@ -245,7 +247,7 @@ impl<S: Store + 'static> Held<S> {
                     failures = 0;
                 }
                 Ok(false) => failures = RENEWALS,
-                // A store that is unavailable now may be back for the next try.
+                // An unavailable store may be available again for the next attempt.
                 Err(_) => failures += 1,
             }
         }

@@ -1,5 +1,7 @@
-//! What people change in a hurry, over whatever policy is in force: other numbers for a while, and
-//! limits that are switched off. It outlives reloads of the policy, and ends by itself or by hand.
+//! Runtime overrides of the policy in force: temporary numbers, and limits that are switched off.
+//! Controls survive a reload of the policy, and end at their time or by a call.
+
+pub(in crate::policy) mod local_override;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,21 +10,21 @@ use std::sync::Arc;
 use tidegate_core::{AlgorithmName, Limit, Span, Timestamp};
 
 use crate::key::Scope;
+use crate::policy::decide::control::local_override::LocalOverrides;
 use crate::policy::decide::limiter::PolicyLimiter;
-use crate::policy::decide::local_override::LocalOverrides;
 use crate::policy::model::limit::PolicyLimit;
 use crate::policy::model::rule::Domain;
 use crate::policy::model::share::EnforceSecret;
 use crate::scaling::scaled;
 use crate::store::Store;
 
-/// The most overrides, the most switches and the most local overrides, at a time.
+/// Maximum number of overrides, of kill switches and of local overrides at a time.
 pub const MAX_CONTROLS: usize = 1_000;
 
-/// The longest that an override holds.
+/// The longest duration of an override.
 pub const MAX_OVERRIDE: Span = Span::from_secs(30 * 86_400);
 
-/// Everything that overrules the policy for now.
+/// All controls in force.
 #[derive(Clone, Debug, Default)]
 pub struct Controls {
     overrides: BTreeMap<Arc<str>, Overruling>,
@@ -31,23 +33,23 @@ pub struct Controls {
     pub(in crate::policy) enforce_secret: Option<EnforceSecret>,
 }
 
-/// Other numbers for one limit, for all keys.
+/// Temporary numbers for one limit, for all keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overruling {
-    /// Which numbers.
+    /// The temporary numbers.
     pub numbers: OtherNumbers,
-    /// From when on they do not count any more.
+    /// The instant from which the policy's numbers apply again.
     pub until: Timestamp,
     /// The reason, for the audit log and status.
     pub reason: Option<String>,
 }
 
-/// Which numbers hold instead of the policy's.
+/// Numbers that replace the policy's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherNumbers {
-    /// So many hundredths of rate and burst, plans and overrides of the policy included.
+    /// A percentage of rate and burst, also of plans and overrides of the policy.
     Percent(u32),
-    /// This limit for all keys, with its own state.
+    /// This limit for all keys, with separate state.
     Limit(Limit),
 }
 
@@ -62,21 +64,21 @@ pub enum Switch {
     Limit(String),
 }
 
-/// Why a control was not taken over.
+/// Why a control was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// There are [`MAX_CONTROLS`] already.
+    /// There are already [`MAX_CONTROLS`] controls.
     TooMany,
     /// The policy has no such limit.
     NoSuchLimit,
     /// The policy has no such domain.
     NoSuchDomain,
-    /// It would hold for longer than [`MAX_OVERRIDE`], or has ended already.
+    /// The end is more than [`MAX_OVERRIDE`] ahead, or in the past.
     Until,
     /// The descriptor is empty; it needs at least one entry.
     NoEntries,
-    /// Its numbers cannot be scaled.
+    /// The limit's numbers cannot be scaled.
     Unscalable,
 }
 
@@ -86,7 +88,7 @@ impl fmt::Display for ControlError {
             Self::TooMany => write!(f, "there are {MAX_CONTROLS} already: remove some first"),
             Self::NoSuchLimit => f.write_str("the policy has no limit of this id"),
             Self::NoSuchDomain => f.write_str("the policy has no such domain"),
-            Self::Until => f.write_str("it has to end within 30 days, and not before now"),
+            Self::Until => f.write_str("the end must be in the future, and within 30 days"),
             Self::NoEntries => f.write_str("a descriptor has at least one entry"),
             Self::Unscalable => {
                 f.write_str("this limit cannot be scaled so: give a rate instead of a percentage")
@@ -98,17 +100,17 @@ impl fmt::Display for ControlError {
 impl std::error::Error for ControlError {}
 
 impl Controls {
-    /// Overrides in force or not yet cleared away, by the id of their limit.
+    /// Overrides by the id of their limit, including expired ones that have not been removed yet.
     pub fn overrides(&self) -> impl Iterator<Item = (&str, &Overruling)> {
         self.overrides.iter().map(|(id, overruling)| (&**id, overruling))
     }
 
-    /// What is switched off.
+    /// The kill switches in force.
     pub fn switches(&self) -> impl Iterator<Item = &Switch> {
         self.switches.iter()
     }
 
-    /// Which keys this node decides by itself.
+    /// The keys that this node decides alone.
     pub const fn local_overrides(&self) -> &LocalOverrides {
         &self.local_overrides
     }
@@ -117,7 +119,7 @@ impl Controls {
         &mut self.local_overrides
     }
 
-    /// Whether the limits of a domain are switched off, including limits that come with requests.
+    /// Whether a kill switch covers the whole domain, including limits that come with requests.
     pub(in crate::policy) fn spares(&self, domain: &Domain) -> bool {
         let is_off = |switch: &Switch| match switch {
             Switch::All => true,
@@ -127,12 +129,12 @@ impl Controls {
         !self.switches.is_empty() && self.switches.iter().any(is_off)
     }
 
-    /// Whether this limit itself is switched off.
+    /// Whether a kill switch covers this limit.
     pub(in crate::policy) fn spares_limit(&self, limit: &PolicyLimit) -> bool {
         !self.switches.is_empty() && self.switches.contains(&Switch::Limit(limit.id().to_owned()))
     }
 
-    /// The numbers of a limit as they are now.
+    /// The numbers of a limit that are in force.
     pub(in crate::policy) fn numbers(
         &self,
         limit: &PolicyLimit,
@@ -145,10 +147,12 @@ impl Controls {
         }
         let overruling = self.overrides.get(limit.id()).filter(|it| now < it.until);
         let other = overruling.and_then(|overruling| match overruling.numbers {
-            // Takes as long to refill, so that nodes with and without it may share a state.
+            // The refill time stays the same, so nodes with and without the override may share a
+            // state.
             OtherNumbers::Percent(percent) => Some((scaled(&plain, percent, 100)?, scope)),
-            // A node that has the policy's numbers would find a state of these impossible, or the
-            // other way round, and refill it: each counts for itself.
+            // The numbers differ in refill time. A node with the policy's numbers would find a
+            // state of these impossible and repair it, and vice versa. Therefore the override has
+            // its own state.
             OtherNumbers::Limit(other) => {
                 let name = format!("{}#override", limit.id());
                 Some((other, Scope::new(&name, &other)))
@@ -160,12 +164,12 @@ impl Controls {
 
 #[doc(hidden)]
 impl<S: Store> PolicyLimiter<S> {
-    /// What overrules the policy now.
+    /// The controls in force.
     pub fn controls(&self) -> Arc<Controls> {
         self.0.controls.load_full()
     }
 
-    /// Puts other numbers in force for a limit, until the time given.
+    /// Puts temporary numbers in force for a limit, until the given time.
     pub fn overrule(&self, id: &str, overruling: &Overruling) -> Result<(), ControlError> {
         let now = self.0.store.clock(self.0.clock.now());
         let last = now.as_micros().saturating_add(MAX_OVERRIDE.as_micros());
@@ -175,14 +179,14 @@ impl<S: Store> PolicyLimiter<S> {
         let policy = self.policy();
         let limit = policy.limits().find(|it| it.id() == id).ok_or(ControlError::NoSuchLimit)?;
         if let OtherNumbers::Percent(percent) = overruling.numbers {
-            // A shaping bucket does not tell its queue.
+            // A shaping bucket does not expose its queue.
             let shapes = limit.algorithm() == Some(AlgorithmName::LeakyBucket);
             let numbers = limit.allowance().at(now).ok_or(ControlError::Unscalable)?.0;
             if shapes || percent == 0 || scaled(&numbers, percent, 100).is_none() {
                 return Err(ControlError::Unscalable);
             }
         }
-        // Before any request is decided by the new numbers.
+        // Changed before any request is decided with the new numbers.
         self.0.revision.change();
         self.change(|controls| {
             controls.overrides.retain(|_, it| now < it.until);
@@ -192,7 +196,7 @@ impl<S: Store> PolicyLimiter<S> {
             controls.overrides.insert(id.into(), overruling.clone());
             Ok(())
         })?;
-        // Meanwhile the store may have registered the old numbers.
+        // Changed again, because the store may have registered the old numbers in between.
         self.0.revision.change();
         Ok(())
     }
@@ -209,7 +213,7 @@ impl<S: Store> PolicyLimiter<S> {
         ended.is_ok() && was_there
     }
 
-    /// Switches limits off: they are decided and counted, not enforced.
+    /// Switches limits off: they are still decided and counted, but not enforced.
     pub fn switch_off(&self, switch: &Switch) -> Result<(), ControlError> {
         let policy = self.policy();
         match switch {
@@ -231,7 +235,7 @@ impl<S: Store> PolicyLimiter<S> {
         })
     }
 
-    /// Lets them count again; false if they did.
+    /// Switches limits on again; false if they were on.
     pub fn switch_on(&self, switch: &Switch) -> bool {
         let mut was_off = false;
         let changed = self.change(|controls| {
@@ -250,7 +254,7 @@ impl<S: Store> PolicyLimiter<S> {
         });
     }
 
-    /// Changes the controls as a whole; what others change meanwhile is not lost.
+    /// Replaces the controls atomically, so that concurrent changes are not lost.
     pub(in crate::policy) fn change(
         &self,
         mut change: impl FnMut(&mut Controls) -> Result<(), ControlError>,

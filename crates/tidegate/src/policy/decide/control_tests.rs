@@ -91,7 +91,7 @@ fn a_switch_spares_a_limit_a_domain_or_all() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused() {
+fn senseless_controls_are_refused() {
     let (limiter, _) = limiter();
     let refused = |id: &str, it: Overruling| limiter.overrule(id, &it).unwrap_err();
     assert_eq!(refused("d/other#", percent(50, 1_000_100)), ControlError::NoSuchLimit);

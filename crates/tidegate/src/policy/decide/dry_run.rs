@@ -1,7 +1,5 @@
-//! What charging a request would say, without charging it.
-//!
-//! Reads alone are not enough: where one request meets the same state twice, the second charge sees
-//! the first, and so must the second read.
+//! Predicts the decisions on a request without charging it. Separate reads are not enough: if a
+//! request has the same state twice, the second charge sees the first, and so must the second read.
 
 use tidegate_core::algorithm::fixed_window::Denied;
 use tidegate_core::{Decision, Limit, Op, Outcome, Timestamp};
@@ -10,7 +8,7 @@ use crate::policy::matching::matched_limits::{MatchedLimit, MatchedLimits};
 use crate::store::{Batch, Charge, Store, StoreError};
 use crate::verdict::Details;
 
-/// Reads what every matched limit would say in its turn, and records it.
+/// Reads the decision of every matched limit in order, and records it.
 pub(in crate::policy) async fn dry_run<S: Store>(
     store: &S,
     local: Timestamp,
@@ -33,7 +31,7 @@ pub(in crate::policy) async fn dry_run<S: Store>(
         if number == group.end {
             keep_nothing(&mut booked[group.clone()], together, &decisions[group.clone()]);
         }
-        // What quotas deny is not charged.
+        // Limits are not charged if a quota denies.
         let is_charged = !(is_denied && group.contains(&number));
         let same = |other: &usize| is_charged && matched_limits.share_a_state(all[*other], matched);
         let before = (0..number).filter(same).map(|other| booked[other]);
@@ -46,7 +44,7 @@ pub(in crate::policy) async fn dry_run<S: Store>(
             decisions.splice(number..=number, again);
         }
         if matches!(matched.op, Op::Return(_)) {
-            // Giving back is never denied.
+            // A return is never denied.
             decisions[number].outcome = Outcome::Allow;
         }
         let decision = decisions[number];
@@ -60,7 +58,7 @@ pub(in crate::policy) async fn dry_run<S: Store>(
     if group.end == all.len() {
         keep_nothing(&mut booked[group.clone()], together, &decisions[group.clone()]);
     }
-    // Where one of those together is denied, the others keep what they have.
+    // If one of the limits decided together is denied, the others keep their units.
     for (number, matched) in group.zip(together) {
         let record = &mut details.records[matched.record];
         record.left = record.left.filter(|_| booked[number] > 0);
@@ -68,7 +66,7 @@ pub(in crate::policy) async fn dry_run<S: Store>(
     Ok(())
 }
 
-/// The question whether what a matched takes would fit after so many units more.
+/// A read of whether the matched limit would admit its cost after `booked` further units.
 fn read<'p>(
     matched_limits: &'p MatchedLimits,
     matched: &'p MatchedLimit,
@@ -81,7 +79,7 @@ fn read<'p>(
     Charge { op: Op::Read(cost.saturating_add(before)), ..matched_limits.charge(matched) }
 }
 
-/// What a matched would add to its state.
+/// The units that a matched limit would add to its state.
 fn units_booked(matched: &MatchedLimit, decision: &Decision) -> u64 {
     match matched.op {
         Op::Take(cost) if decision.is_allowed() || counts_denied(&matched.numbers) => cost,
@@ -89,7 +87,7 @@ fn units_booked(matched: &MatchedLimit, decision: &Decision) -> u64 {
     }
 }
 
-/// What a matched would leave to be taken.
+/// The units that a matched limit would leave.
 fn left(matched: &MatchedLimit, decision: &Decision, before: u64) -> u64 {
     let free = decision.remaining.saturating_sub(before);
     match matched.op {
@@ -98,8 +96,8 @@ fn left(matched: &MatchedLimit, decision: &Decision, before: u64) -> u64 {
     }
 }
 
-/// Of charges that are taken together, one denied lets none be booked; what a window counts though
-/// it denies, it counts all the same.
+/// If one of the charges taken together is denied, none is booked, except in windows that count
+/// denied requests.
 fn keep_nothing(booked: &mut [u64], matched_limits: &[MatchedLimit], decisions: &[Decision]) {
     if decisions.iter().all(Decision::is_allowed) {
         return;

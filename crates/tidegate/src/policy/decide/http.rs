@@ -1,6 +1,7 @@
 //! HTTP requests, decided in one call.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::request::Parts;
 use tidegate_core::Timestamp;
@@ -9,19 +10,19 @@ use crate::clock::Clock;
 use crate::concurrency::{Class, Shed, identity};
 use crate::limiter::permit::{Admission, Permit};
 use crate::policy::decide::acquire::Granted;
-use crate::policy::decide::leases::Leases;
-use crate::policy::decide::limiter::{CheckError, PolicyLimiter};
-use crate::policy::decide::reservations::Reservations;
+use crate::policy::decide::check_error::CheckError;
+use crate::policy::decide::limiter::{Decided, PolicyLimiter};
+use crate::policy::decide::token::leases::Leases;
+use crate::policy::decide::token::reservations::Reservations;
 use crate::policy::http::{Described, HeaderTexts, HttpRequest, peer};
 use crate::policy::matching::intent::Intent;
-use crate::policy::matching::matched_limits::MatchedLimits;
 use crate::policy::model::descriptor::{Descriptor, Entry, Request};
 use crate::policy::model::overload::Guard;
 use crate::policy::model::rule::Domain;
-use crate::store::Store;
-use crate::verdict::{Details, Origin, Verdict};
+use crate::store::{Store, StoreError};
+use crate::verdict::{Origin, Verdict};
 
-/// What a request itself does not tell.
+/// Facts that the request does not contain.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HttpOptions {
     /// The address of the peer that opened the connection; if `None`, the `IpAddr` or `SocketAddr` in the
@@ -30,9 +31,6 @@ pub struct HttpOptions {
     /// The cost of the request; `None` means the cost that each limit sets.
     pub hits: Option<u64>,
 }
-
-/// What was decided, about which limits, and when.
-type Decided = (Box<Details>, MatchedLimits, Timestamp);
 
 impl<S: Store> PolicyLimiter<S> {
     /// Turns an HTTP request into descriptors by the `requests` rules of a domain, decides and charges
@@ -76,7 +74,7 @@ impl<S: Store> PolicyLimiter<S> {
         self.check_http_with(domain, parts, HttpOptions::default()).await
     }
 
-    /// As [`PolicyLimiter::check_http`], with a peer or a cost that the request does not tell.
+    /// Like [`PolicyLimiter::check_http`], with the peer or the cost given by the caller.
     ///
     /// # Errors
     /// As there.
@@ -100,18 +98,16 @@ impl<S: Store> PolicyLimiter<S> {
         options: HttpOptions,
         intent: Intent,
     ) -> Result<Option<Decided>, CheckError> {
-        let policy = self.policy();
-        let domain = policy.domain(domain).ok_or(CheckError::UnknownDomain)?;
+        let domain = self.domain(domain)?;
         let texts = HeaderTexts::new(&parts.headers);
-        let headers = texts.pairs();
-        let described = domain.describe_parts(parts, &headers, options.peer)?;
-        self.decide_described((domain, &described), parts, options, intent).await
+        let described = domain.describe_parts(parts, &texts, options.peer)?;
+        self.decide_described((&domain, &described), parts, options, intent).await
     }
 
     /// Decides a request whose descriptors are known.
     async fn decide_described(
         &self,
-        (domain, described): (&Domain, &Described<'_>),
+        (domain, described): (&Arc<Domain>, &Described<'_>),
         parts: &Parts,
         options: HttpOptions,
         intent: Intent,
@@ -119,17 +115,28 @@ impl<S: Store> PolicyLimiter<S> {
         if described.descriptors().len() == 0 {
             return Ok(None);
         }
+        let class = Some(domain.class_of(described, parts, options.peer));
+        let decide = async |descriptors: &[Descriptor<'_>]| {
+            let request = Request { domain: domain.name(), descriptors, hits: options.hits };
+            self.decide_in(Arc::clone(domain), &request, intent).await.map(Some)
+        };
+        // Most requests have one descriptor with one entry, for which nothing is allocated.
+        if let Some(only) = described.only_entry() {
+            return decide(&[Descriptor { class, ..Descriptor::new(&[only]) }]).await;
+        }
         let entries = described.entries();
         let mut descriptors = described.split(&entries);
-        let class = domain.class_of(described, parts, options.peer);
-        descriptors.iter_mut().for_each(|descriptor| descriptor.class = Some(class));
-        let domain = domain.name();
-        let request = Request { domain, descriptors: &descriptors, hits: options.hits };
-        self.decide(&request, intent).await.map(Some)
+        descriptors.iter_mut().for_each(|descriptor| descriptor.class = class);
+        decide(&descriptors).await
     }
 
-    /// Returns the units of a request that was allowed with `verdict` and then not served, as
-    /// [`PolicyLimiter::cancel`] does.
+    /// A domain of the policy in force.
+    fn domain(&self, name: &str) -> Result<Arc<Domain>, CheckError> {
+        self.0.policy.load().shared_domain(name).ok_or(CheckError::UnknownDomain)
+    }
+
+    /// Returns the units of a request that was allowed with `verdict` and then not served, like
+    /// [`PolicyLimiter::cancel`].
     ///
     /// # Errors
     /// As [`PolicyLimiter::check_http`]; the units stay taken.
@@ -144,8 +151,7 @@ impl<S: Store> PolicyLimiter<S> {
             return Ok(());
         };
         let texts = HeaderTexts::new(&parts.headers);
-        let headers = texts.pairs();
-        let described = domain.describe_parts(parts, &headers, options.peer)?;
+        let described = domain.describe_parts(parts, &texts, options.peer)?;
         let entries = described.entries();
         let descriptors = described.split(&entries);
         let (domain, descriptors) = (domain.name(), &descriptors[..]);
@@ -154,9 +160,9 @@ impl<S: Store> PolicyLimiter<S> {
 }
 
 impl<S: Store + 'static> PolicyLimiter<S> {
-    /// As [`PolicyLimiter::check_http`], in-flight limits included: the permit holds the request's
-    /// places until it is dropped, see [`PolicyLimiter::acquire`]. A request that no rule describes
-    /// gets a permit that holds nothing.
+    /// Like [`PolicyLimiter::check_http`], in-flight limits included: the permit holds the
+    /// request's places until it is dropped, see [`PolicyLimiter::acquire`]. A request that no rule
+    /// describes gets a permit that holds nothing.
     pub async fn acquire_http(
         &self,
         domain: &str,
@@ -167,9 +173,9 @@ impl<S: Store + 'static> PolicyLimiter<S> {
         Ok(self.admission(granted, asked_at))
     }
 
-    /// As [`PolicyLimiter::acquire_http`], with a permit only if the request holds places or is settled, and
-    /// with the concurrency limiter that has to admit the request next. Before a call to a shared store, a
-    /// request that this limiter would shed in any case is shed.
+    /// Like [`PolicyLimiter::acquire_http`], with a permit only if the request holds places or is
+    /// settled, and with the concurrency limiter that must admit the request next. If that limiter
+    /// would shed the request in any case, the request is shed before a shared store is called.
     #[doc(hidden)]
     pub async fn admit_http(
         &self,
@@ -177,26 +183,28 @@ impl<S: Store + 'static> PolicyLimiter<S> {
         parts: &Parts,
         options: HttpOptions,
     ) -> Result<AdmittedHttp, CheckError> {
-        let asked_at = self.now();
-        let policy = self.policy();
-        let domain = policy.domain(domain).ok_or(CheckError::UnknownDomain)?;
+        let domain = self.domain(domain)?;
         let texts = HeaderTexts::new(&parts.headers);
-        let headers = texts.pairs();
-        let described = domain.describe_parts(parts, &headers, options.peer)?;
+        let described = domain.describe_parts(parts, &texts, options.peer)?;
         let guard = domain.guard(&described, parts, options.peer, &self.0.clock);
         if let Some(guard) = guard.as_ref().filter(|_| !self.0.store.is_local())
             && let Err(shed) = guard.limiter.shed_early(guard.class)
         {
             return Ok(AdmittedHttp::Shed(shed));
         }
-        let intent = Intent::Acquire;
-        let decided = self.decide_described((domain, &described), parts, options, intent).await?;
-        let granted = self.granted(decided, asked_at).await;
-        let verdict = granted.verdict.clone();
-        let permit = match granted.leases.is_empty() && granted.reservations.is_empty() {
-            true => None,
-            false => self.admission(granted, asked_at).permit(),
+        let asked_at = self.now();
+        let domain = (&domain, &described);
+        let decided = self.decide_described(domain, parts, options, Intent::Acquire).await;
+        let decided = match decided {
+            Err(CheckError::Store(error)) => return Ok(AdmittedHttp::Undecided { error, guard }),
+            decided => decided?,
         };
+        let granted = self.granted(decided, asked_at).await;
+        if granted.leases.is_empty() && granted.reservations.is_empty() {
+            return Ok(AdmittedHttp::Decided { verdict: granted.verdict, permit: None, guard });
+        }
+        let verdict = granted.verdict.clone();
+        let permit = self.admission(granted, asked_at).permit();
         Ok(AdmittedHttp::Decided { verdict, permit, guard })
     }
 
@@ -211,7 +219,7 @@ impl<S: Store + 'static> PolicyLimiter<S> {
         Ok((self.granted(decided, asked_at).await, asked_at))
     }
 
-    /// What a request was granted; everything, if no rule describes it.
+    /// The grant of a request; an unlimited verdict if no rule describes the request.
     async fn granted(&self, decided: Option<Decided>, asked_at: Timestamp) -> Granted {
         match decided {
             Some((details, matched, now)) => self.keep(details, &matched, now).await,
@@ -227,27 +235,33 @@ impl<S: Store + 'static> PolicyLimiter<S> {
 /// The answer to [`PolicyLimiter::admit_http`].
 #[derive(Debug)]
 #[doc(hidden)]
-#[expect(clippy::large_enum_variant, reason = "a decision in memory must not allocate")]
 pub enum AdmittedHttp {
-    /// The limits have decided.
+    /// The rate and in-flight limits have decided.
     Decided {
-        /// What they decided.
+        /// Their verdict.
         verdict: Verdict,
         /// The places that the request holds.
         permit: Option<Permit>,
-        /// The concurrency limiter that has to admit the request next.
+        /// The concurrency limiter that must admit the request next.
         guard: Option<Guard>,
     },
     /// The concurrency limiter has shed the request.
     Shed(Shed),
+    /// The store gave no decision.
+    Undecided {
+        /// Why.
+        error: StoreError,
+        /// The concurrency limiter that has to admit the request, if it is admitted all the same.
+        guard: Option<Guard>,
+    },
 }
 
 impl Domain {
-    /// The descriptors of a request whose headers are read already.
+    /// The descriptors of a request whose headers are already read.
     fn describe_parts<'a>(
         &'a self,
         parts: &'a Parts,
-        headers: &'a [(&'a str, &'a str)],
+        texts: &'a HeaderTexts<'a>,
         known_peer: Option<IpAddr>,
     ) -> Result<Described<'a>, CheckError> {
         let rules = self.requests();
@@ -258,14 +272,14 @@ impl Domain {
         if peer.is_none() && rules.needs_peer() {
             return Err(CheckError::NoPeer);
         }
-        let described = rules.describe(&HttpRequest {
+        let request = HttpRequest {
             method: parts.method.as_str(),
             path: parts.uri.path_and_query().map_or("/", |target| target.as_str()),
             host: parts.uri.authority().map(|authority| authority.as_str()),
-            headers,
+            headers: &[],
             peer,
-        });
-        described.map_err(CheckError::Request)
+        };
+        rules.describe_texts(&request, texts).map_err(CheckError::Request)
     }
 
     /// The class of a request.
@@ -275,7 +289,7 @@ impl Domain {
         parts: &Parts,
         known_peer: Option<IpAddr>,
     ) -> Class {
-        let header = self.classes().header();
+        let header = self.classes().header_read();
         let values = header.into_iter().flat_map(|name| parts.headers.get_all(name));
         let values = values.map(|value| value.as_bytes());
         self.class_of_request(described, values, known_peer.or_else(|| peer(parts)))
@@ -300,13 +314,22 @@ impl Domain {
 }
 
 impl Described<'_> {
+    /// The entry of a request with one descriptor of one entry.
+    fn only_entry(&self) -> Option<Entry<'_>> {
+        let mut descriptors = self.descriptors();
+        match (descriptors.next(), descriptors.next()) {
+            (Some([(key, value)]), None) => Some(Entry { key, value }),
+            _ => None,
+        }
+    }
+
     /// The entries of all descriptors, one after the other.
     pub fn entries(&self) -> Vec<Entry<'_>> {
         let pairs = self.descriptors().flatten();
         pairs.map(|(key, value)| Entry { key, value }).collect()
     }
 
-    /// The descriptors over those entries, for a [`Request`].
+    /// The descriptors as slices of `entries`, for a [`Request`].
     pub fn split<'e>(&self, mut entries: &'e [Entry<'e>]) -> Vec<Descriptor<'e>> {
         let descriptor = |own: &[_]| {
             let (own, others) = entries.split_at_checked(own.len()).unwrap_or_default();

@@ -1,6 +1,7 @@
-//! Limits that come with a request instead of the policy file: a policy of these limits, for one request.
+//! Limits that come with a request instead of the policy file: a policy of these limits, for one
+//! request.
 //!
-//! The numbers of a bucket are not part of its key: a request that comes with other numbers continues from
+//! The numbers of a bucket are not part of its key, so a request with other numbers continues from
 //! the same state.
 
 use std::cell::Cell;
@@ -14,7 +15,8 @@ use crate::policy::in_words;
 use crate::store::{Batch, Charge, Store, StoreError};
 use crate::verdict::{Details, LimitSource, Record, Verdict};
 
-/// The limit id of limits that come with a request. No limit of a policy has it: no domain begins so.
+/// The id of limits that come with a request. No limit of a policy has this id, because domain
+/// names do not start with a zero byte.
 const LIMIT_ID: &str = "\0given";
 
 /// The keys of all buckets that come with requests.
@@ -24,7 +26,7 @@ static BUCKETS: LazyLock<Scope> = LazyLock::new(|| {
 });
 
 thread_local! {
-    /// An empty list for the next request, so that a decision in memory allocates nothing.
+    /// The list of the last request, kept so that a decision in memory does not allocate.
     static DECISIONS: Cell<Vec<Decision>> = const { Cell::new(Vec::new()) };
 }
 
@@ -33,11 +35,11 @@ thread_local! {
 pub struct InlineLimit<'a> {
     /// Whose limit.
     pub key: &'a [u8],
-    /// The algorithm as the request spells it.
+    /// The algorithm that the request names.
     pub algorithm: AlgorithmName,
     /// Its numbers.
     pub limit: &'a Limit,
-    /// What to do.
+    /// The operation.
     pub op: Op,
 }
 
@@ -80,7 +82,7 @@ impl<S: Store> PolicyLimiter<S> {
         Ok(self.decide_inline(now, inline).await?.fold(self.store().clock(now)))
     }
 
-    /// As [`PolicyLimiter::report_inline`], with the reason and the state of each limit.
+    /// Like [`PolicyLimiter::report_inline`], with the reason and the state of each limit.
     pub async fn explain_inline(
         &self,
         now: Timestamp,

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! # What is decided together
-//! Limits in our form are taken all or nothing, those of envoyproxy/ratelimit each alone, unless
-//! the domain says otherwise (`charge`). Shadows and quotas are always alone, whatever the others
-//! said.
+//! Limits in Tidegate's form are charged all or nothing, and limits in envoyproxy/ratelimit's form
+//! separately, unless the domain sets `charge`. Shadow limits and quotas are always charged
+//! separately.
 
 use std::sync::Arc;
 
@@ -20,23 +20,22 @@ use crate::concurrency::ConcurrencyStats;
 use crate::key::Hashing;
 use crate::limiter::permit::Admission;
 use crate::policy::Policy;
+use crate::policy::decide::check_error::CheckError;
 use crate::policy::decide::control::Controls;
 use crate::policy::decide::dry_run::dry_run;
-use crate::policy::decide::leases::MAX_KEY_BYTES;
 use crate::policy::decide::reason::reasons;
-use crate::policy::decide::reservations::MAX_RESERVED_BYTES;
 use crate::policy::decide::settle::SettleCounters;
 use crate::policy::decide::stats::StatsRegistry;
-use crate::policy::http::RequestError;
 use crate::policy::matching::intent::Intent;
-use crate::policy::matching::matched_limits::{MatchInput, MatchedLimit, MatchedLimits};
+use crate::policy::matching::matched_limits::{MatchInput, MatchedLimits};
 use crate::policy::model::descriptor::{MAX_DESCRIPTORS, Request};
+use crate::policy::model::rule::Domain;
 use crate::store::memory::MemoryStore;
 use crate::store::undo::{Answered, undo};
 use crate::store::{Batch, Charge, LimitsRevision, MAX_TOGETHER, Store, StoreError};
-use crate::verdict::{Details, Origin, Standing, Verdict};
+use crate::verdict::{Details, Origin, Record, Standing, Verdict};
 
-/// Decides requests by a policy. Cheap to share: clones are handles to the same limiter.
+/// Decides requests by a policy. Clones are handles to the same limiter.
 ///
 /// ```
 /// use tidegate::policy::{Descriptor, Entry, Merging, Policy, PolicyLimiter, Request};
@@ -63,11 +62,11 @@ pub struct PolicyLimiter<S>(pub(in crate::policy) Arc<Shared<S>>);
 
 #[derive(Debug)]
 pub(in crate::policy) struct Shared<S> {
-    policy: ArcSwap<Policy>,
-    /// What overrules it for now.
+    pub(in crate::policy) policy: ArcSwap<Policy>,
+    /// Temporary changes by operators.
     pub(in crate::policy) controls: ArcSwap<Controls>,
     pub(in crate::policy) store: S,
-    /// Grows whenever limits get other numbers.
+    /// Incremented whenever limits get other numbers.
     pub(in crate::policy) revision: LimitsRevision,
     pub(in crate::policy) clock: Clock,
     pub(in crate::policy) stats_registry: StatsRegistry,
@@ -81,24 +80,24 @@ impl<S> Clone for PolicyLimiter<S> {
 }
 
 impl PolicyLimiter<MemoryStore> {
-    /// With state in this process, bounded as [`MemoryStore::DEFAULT_BYTES`] says.
+    /// A limiter with state in this process, bounded by [`MemoryStore::DEFAULT_BYTES`].
     pub fn in_memory(policy: Policy) -> std::io::Result<Self> {
         let clock = Clock::default();
         let store = MemoryStore::new(MemoryStore::DEFAULT_BYTES, Hashing::Fast)?;
         Ok(Self::new(policy, store.with_clock(clock.clone()), clock))
     }
 
-    /// As [`PolicyLimiter::check`], at once: the memory store never waits.
+    /// Like [`PolicyLimiter::check`], but synchronous: a memory store never waits.
     pub fn check_now(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         ready(self.check(request))
     }
 
-    /// As [`PolicyLimiter::acquire`], at once.
+    /// Like [`PolicyLimiter::acquire`], but synchronous.
     pub fn acquire_now(&self, request: &Request<'_>) -> Result<Admission, CheckError> {
         ready(self.acquire(request))
     }
 
-    /// As [`PolicyLimiter::check_http`], at once.
+    /// Like [`PolicyLimiter::check_http`], but synchronous.
     #[cfg(feature = "http")]
     pub fn check_http_now(
         &self,
@@ -108,13 +107,14 @@ impl PolicyLimiter<MemoryStore> {
         ready(self.check_http(domain, parts))
     }
 
-    /// As [`PolicyLimiter::explain`], at once.
+    /// Like [`PolicyLimiter::explain`], but synchronous.
+    #[doc(hidden)]
     pub fn explain_now(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         ready(self.explain(request))
     }
 }
 
-/// The value of a future that waits for nothing.
+/// Polls a future that never waits, and returns its value.
 fn ready<T>(future: impl Future<Output = Result<T, CheckError>>) -> Result<T, CheckError> {
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -125,7 +125,7 @@ fn ready<T>(future: impl Future<Output = Result<T, CheckError>>) -> Result<T, Ch
 }
 
 impl<S: Store> PolicyLimiter<S> {
-    /// With state in `store`, by the time of `clock`.
+    /// A limiter with state in `store`, on the time of `clock`.
     pub fn new(policy: Policy, store: S, clock: Clock) -> Self {
         let (policy, controls) = (ArcSwap::from_pointee(policy), ArcSwap::default());
         Self(Arc::new(Shared {
@@ -145,19 +145,19 @@ impl<S: Store> PolicyLimiter<S> {
         self.0.policy.load_full()
     }
 
-    /// Puts another policy in force. Every request is decided by one or the other as a whole; state
-    /// is kept under all limits that are still there, and so is what shadows have counted.
+    /// Puts another policy in force. Every request is decided entirely by the old or the new
+    /// policy. Limits that exist in both keep their state, and shadow limits keep their counts.
     pub fn replace(&self, policy: Policy) {
         let old = self.0.policy.load_full();
         let policy = policy.continuing(&old);
         let has_other_numbers = policy.has_other_numbers(&old);
         if has_other_numbers {
-            // Before any request is decided by the new numbers.
+            // Changed before any request is decided with the new numbers.
             self.0.revision.change();
         }
         self.0.policy.store(Arc::new(policy));
         if has_other_numbers {
-            // Meanwhile the store may have registered the old policy.
+            // Changed again, because the store may have registered the old policy in between.
             self.0.revision.change();
         }
     }
@@ -173,8 +173,8 @@ impl<S: Store> PolicyLimiter<S> {
         &self.0.store
     }
 
-    /// The state of every concurrency limiter that a request has used, for metrics: its domain, its name and
-    /// its figures.
+    /// The domain, the name and the state of every concurrency limiter that has had a request, for
+    /// metrics.
     #[doc(hidden)]
     pub fn protection_stats(&self) -> Vec<(Box<str>, Box<str>, ConcurrencyStats)> {
         let policy = self.policy();
@@ -187,26 +187,26 @@ impl<S: Store> PolicyLimiter<S> {
         all
     }
 
-    /// Decides a request and charges it. In-flight limits are skipped, because there is no release;
-    /// [`PolicyLimiter::acquire`] decides them too.
+    /// Decides a request and charges it. In-flight limits are skipped, because this call has no
+    /// release; [`PolicyLimiter::acquire`] decides them too.
     pub async fn check(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.decided(request, Intent::Take).await
     }
 
-    /// Says what [`PolicyLimiter::acquire`] would, and charges nothing. Without in-flight limits that is
-    /// what [`PolicyLimiter::check`] would say.
+    /// The verdict of [`PolicyLimiter::acquire`], without charging. If no in-flight limit applies,
+    /// this is also the verdict of [`PolicyLimiter::check`].
     pub async fn peek(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.decided(request, Intent::Read).await
     }
 
-    /// Gives back what a request was charged.
+    /// Returns the units that a request was charged.
     pub async fn refund(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         self.decided(request, Intent::Return).await
     }
 
-    /// Returns the units of a request that was allowed with `verdict` and then not served. The limits
-    /// are those of the policy that allowed it. Units that are back by now, and a slot of a leaky bucket
-    /// behind which other requests have theirs, stay taken.
+    /// Returns the units of a request that was allowed with `verdict` and then not served. The
+    /// limits are those of the policy that allowed it. Units that were refilled since, and a slot
+    /// of a leaky bucket with later slots behind it, are not returned.
     ///
     /// # Errors
     /// If the store is unavailable: the units stay taken.
@@ -215,9 +215,9 @@ impl<S: Store> PolicyLimiter<S> {
         let Shared { controls, store, clock, .. } = &*self.0;
         let Some(details) = verdict.details() else { return Ok(()) };
         let Origin::Domain(domain) = &details.origin else { return Ok(()) };
-        // Reservations are cancelled, not returned, so that they cannot be settled as well.
-        let is_reserved = |one: &MatchedLimit| {
-            let limit = details.records.get(one.record).and_then(|record| details.rule(record));
+        // Reservations are cancelled instead of returned, so that they cannot be settled later.
+        let is_reserved = |record: &Record| {
+            let limit = details.rule(record);
             details.reserves && limit.is_some_and(|(_, limit)| limit.settling().is_some())
         };
         let local = clock.now();
@@ -232,12 +232,11 @@ impl<S: Store> PolicyLimiter<S> {
             records: &mut records,
         });
         let (at, mut undone) = (verdict.at(), Ok(()));
-        for one in matched.iter().filter(|one| !is_reserved(one)) {
-            let taken = verdict
-                .parts()
-                .nth(one.record)
-                .filter(|part| one.in_front || part.numbers == Some(&one.numbers));
-            let Some(decision) = taken.and_then(|part| part.decision) else { continue };
+        for one in matched.iter().filter(|one| !is_reserved(&records[one.record])) {
+            // Not by its number: in-flight limits, which are skipped here, may have had several records.
+            let taken = details.records.iter().find(|taken| taken.is_of(&records[one.record]));
+            let taken = taken.filter(|it| one.in_front || it.numbers == Some(one.numbers));
+            let Some(decision) = taken.and_then(|taken| taken.decision.as_ref()) else { continue };
             let answered = Answered { decision, at };
             undone = undo(store, local, &matched.charge(one), answered).await.and(undone);
         }
@@ -257,7 +256,7 @@ impl<S: Store> PolicyLimiter<S> {
         Ok(details.records.iter().filter(|record| record.decision.is_some()).count())
     }
 
-    /// What [`PolicyLimiter::acquire`] would say, with the reason and the state of every limit
+    /// The verdict of [`PolicyLimiter::acquire`], with the reason and the state of every limit
     /// ([`Part::reason`](crate::verdict::Part::reason)). Changes nothing.
     pub async fn explain(&self, request: &Request<'_>) -> Result<Verdict, CheckError> {
         let (mut details, matched, now) = self.decide(request, Intent::Read).await?;
@@ -282,18 +281,30 @@ impl<S: Store> PolicyLimiter<S> {
         &self,
         request: &Request<'_>,
         intent: Intent,
-    ) -> Result<(Box<Details>, MatchedLimits, Timestamp), CheckError> {
+    ) -> Result<Decided, CheckError> {
         request.verify()?;
-        let Shared { policy, controls, store, clock, stats_registry, .. } = &*self.0;
+        let Shared { policy, clock, stats_registry, .. } = &*self.0;
+        let domain = policy.load().shared_domain(request.domain);
+        if let Some(domain) = domain {
+            return self.decide_in(domain, request, intent).await;
+        }
+        if intent.charges() {
+            stats_registry.count_unknown(request.domain);
+        }
+        Ok((Box::default(), MatchedLimits::with_room(0), clock.now()))
+    }
+
+    /// Resolves a request to limits of this domain and decides them.
+    pub(in crate::policy) async fn decide_in(
+        &self,
+        domain: Arc<Domain>,
+        request: &Request<'_>,
+        intent: Intent,
+    ) -> Result<Decided, CheckError> {
+        let Shared { controls, store, clock, stats_registry, .. } = &*self.0;
         let local = clock.now();
         let (mut matched, mut details) =
             (MatchedLimits::with_room(request.descriptors.len()), Box::<Details>::default());
-        let Some(domain) = policy.load().shared_domain(request.domain) else {
-            if intent.charges() {
-                stats_registry.count_unknown(request.domain);
-            }
-            return Ok((details, matched, local));
-        };
         let now = store.clock(local);
         details.origin = Origin::Domain(Arc::clone(&domain));
         details.reserves = intent.reserves();
@@ -320,7 +331,7 @@ impl<S: Store> PolicyLimiter<S> {
             dry_run(store, local, &matched, &mut details).await?;
             return Ok((details, matched, now));
         }
-        // Read after the limits, so that it is at least theirs.
+        // Read after the limits, so that the revision is at least theirs.
         let revision = self.0.revision.current();
         charge((store, revision), local, &matched, &mut details).await?;
         if intent.charges() {
@@ -332,7 +343,10 @@ impl<S: Store> PolicyLimiter<S> {
     }
 }
 
-/// Decides quotas, then the limits that are charged together, then all others each alone.
+/// The decisions, the limits that were decided, and the instant.
+pub(in crate::policy) type Decided = (Box<Details>, MatchedLimits, Timestamp);
+
+/// Decides quotas, then the limits that are charged together, then all other limits separately.
 async fn charge<S: Store>(
     (store, revision): (&S, u64),
     local: Timestamp,
@@ -348,8 +362,18 @@ async fn charge<S: Store>(
         // A request that quotas deny is not charged.
         let is_denied = is_group && details.exhausted_quota().is_some();
         let charge = |one| if is_denied { matched.read(one) } else { matched.charge(one) };
-        let charges: Vec<Charge<'_>> = limits.iter().map(charge).collect();
-        let batch = if is_group { Batch::together(&charges) } else { Batch::each(&charges) };
+        let (one, several): (_, Vec<Charge<'_>>);
+        let charges = match limits {
+            [only] => {
+                one = [charge(only)];
+                &one[..]
+            }
+            _ => {
+                several = limits.iter().map(charge).collect();
+                &several[..]
+            }
+        };
+        let batch = if is_group { Batch::together(charges) } else { Batch::each(charges) };
         let source = store.decide(local, batch.revision(revision), &mut decisions).await?;
         details.source = details.source.max(source);
         for (one, decision) in limits.iter().zip(decisions.drain(..)) {
@@ -359,7 +383,7 @@ async fn charge<S: Store>(
     Ok(())
 }
 
-/// Tells clients that are denied to protect the server when to come back.
+/// Sets the retry time of clients that are denied to protect the server.
 fn spread_retries(details: &mut Details, now: Timestamp) {
     for number in 0..details.records.len() {
         let record = &details.records[number];
@@ -371,7 +395,7 @@ fn spread_retries(details: &mut Details, now: Timestamp) {
     }
 }
 
-/// Counts how often limits and the shadows beside them agreed.
+/// Counts how often limits and their shadow limits agreed.
 fn count_shadows(details: &Details) {
     for (live, beside) in details.records.iter().zip(details.records.iter().skip(1)) {
         let Some(variant) = details.rule(beside).and_then(|(_, limit)| limit.shadow()) else {
@@ -384,92 +408,13 @@ fn count_shadows(details: &Details) {
 }
 
 impl Request<'_> {
-    /// Checks what every transport has to refuse.
+    /// Checks the bounds that hold for every transport.
     fn verify(&self) -> Result<(), CheckError> {
         match self.descriptors.len() {
             _ if self.domain.is_empty() => Err(CheckError::NoDomain),
             0 => Err(CheckError::NoDescriptors),
             1..=MAX_DESCRIPTORS => Ok(()),
             _ => Err(CheckError::TooManyDescriptors),
-        }
-    }
-}
-
-/// Why a request got no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CheckError {
-    /// The request names no domain.
-    NoDomain,
-    /// The request has no descriptors.
-    NoDescriptors,
-    /// The request has more than [`MAX_DESCRIPTORS`].
-    TooManyDescriptors,
-    /// The request meets more than [`MAX_TOGETHER`] limits that are charged together.
-    TooManyTogether,
-    /// The request meets more than [`MAX_TOGETHER`] in-flight limits, or their keys are too long.
-    TooManyLeases,
-    /// The request meets more than [`MAX_TOGETHER`] limits that are settled later, or their keys are too long.
-    TooManyReservations,
-    /// The policy has no such domain.
-    UnknownDomain,
-    /// The domain has no `requests` rules, so it describes no HTTP request.
-    NoRequestRules,
-    /// A rule reads the client's address, and the request has no peer.
-    NoPeer,
-    /// Servers would read the HTTP request in different ways: a mistake of the client (400).
-    Request(RequestError),
-    /// The store gave no decision.
-    Store(StoreError),
-}
-
-impl From<StoreError> for CheckError {
-    fn from(error: StoreError) -> Self {
-        Self::Store(error)
-    }
-}
-
-impl std::fmt::Display for CheckError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NoDomain => f.write_str("rate limit domain must not be empty"),
-            Self::NoDescriptors => f.write_str("rate limit descriptor list must not be empty"),
-            Self::TooManyDescriptors => {
-                write!(f, "a request has at most {MAX_DESCRIPTORS} descriptors")
-            }
-            Self::TooManyTogether => {
-                write!(f, "the request meets more than {MAX_TOGETHER} limits charged together")
-            }
-            Self::TooManyLeases => write!(
-                f,
-                "the request meets more than {MAX_TOGETHER} in-flight limits, or ones whose keys have \
-                 more than {MAX_KEY_BYTES} bytes together"
-            ),
-            Self::TooManyReservations => write!(
-                f,
-                "the request meets more than {MAX_TOGETHER} limits that are settled later, or ones whose \
-                 keys and names have more than {MAX_RESERVED_BYTES} bytes together"
-            ),
-            Self::UnknownDomain => f.write_str("the policy has no such domain"),
-            Self::NoRequestRules => {
-                f.write_str("the domain has no `requests`, so nothing is limited")
-            }
-            Self::NoPeer => f.write_str(
-                "the rules read the client's address, but the request has no peer: insert its \
-                 SocketAddr or IpAddr into the extensions",
-            ),
-            Self::Request(error) => error.fmt(f),
-            Self::Store(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for CheckError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Store(error) => Some(error),
-            Self::Request(error) => Some(error),
-            _ => None,
         }
     }
 }

@@ -50,6 +50,42 @@ fn drain(limiter: &PolicyLimiter<MemoryStore>, key: &str) -> usize {
     (0..10).take_while(|_| check(limiter, key, "bob").is_allowed()).count()
 }
 
+/// The fields that are written once for all admissions of a limit are those of [`Verdict::headers`].
+#[cfg(feature = "http")]
+#[test]
+fn the_fields_of_admissions_are_those_of_any_verdict() {
+    let file = "
+domain: shop
+descriptors:
+  - {key: bucket, rate: 7/min, burst: 9}
+  - {key: fixed, rate: 7/min, algorithm: fixed_window}
+  - {key: sliding, rate: 7/h, algorithm: sliding_window}
+  - {key: gcra, rate: 7/s, algorithm: gcra, burst: 3}
+  - {key: plan, rate: 5/min, overrides: [{value: ann, rate: 50/min}]}
+";
+    let loaded = Policy::load_at(&[("policy.yaml", file)], Merging::Refuse, NOON);
+    let clock = ManualClock::at(NOON);
+    let store = MemoryStore::new(MemoryStore::MIN_BYTES, Hashing::Fast).unwrap();
+    let store = store.with_clock(clock.clone().into());
+    let limiter = PolicyLimiter::new(loaded.policy.unwrap(), store, clock.clone().into());
+    let mut written = 0;
+    for round in 0..4_u64 {
+        for key in ["bucket", "fixed", "sliding", "gcra", "plan"] {
+            for value in ["bob", "ann", "a \"quoted\" name"] {
+                let verdict = check(&limiter, key, value);
+                let headers = verdict.headers();
+                let Some(fields) = verdict.admission_fields() else { continue };
+                assert_eq!(fields.policy(), headers.rate_limit_policy(), "{key} {value}");
+                assert_eq!(fields.state().unwrap(), headers.rate_limit(), "{key} {value}");
+                written += 1;
+            }
+        }
+        clock.advance(Duration::from_millis(400 + 700 * round));
+    }
+    // All but those of the one value whose numbers are not those of the first value of its limit.
+    assert_eq!(written, 4 * (5 * 3 - 1));
+}
+
 #[test]
 fn a_calendar_window_follows_a_corrected_wall_clock() {
     let (limiter, clock) = limiter();

@@ -12,7 +12,7 @@ use crate::policy::model::rule::Domain;
 use crate::policy::model::share::Share;
 use crate::verdict::{Details, Record, Standing};
 
-/// Why each limit of a request applies, in the order of the records.
+/// The reason for each limit of a request, in the order of the records.
 pub(in crate::policy) fn reasons(
     (details, now): (&Details, Timestamp),
     domain: &Domain,
@@ -21,14 +21,14 @@ pub(in crate::policy) fn reasons(
 ) -> Vec<String> {
     let reason = |part: &Record| {
         let Some((rule, limit)) = details.rule(part) else {
-            return "it came with the request and goes before the policy's".to_owned();
+            return "it came with the request and replaces the policy's limit".to_owned();
         };
         let mut text = Vec::new();
         let entries = request.descriptors.get(part.descriptor).map(|it| it.entries);
         let found = entries.and_then(|entries| domain.resolve(entries, &mut text));
         let chosen = Chosen { now, controls, limit, found, text: &text };
         let numbers = chosen.numbers(part);
-        let mut told = match part.standing {
+        let mut words = match part.standing {
             Standing::Beside => format!("rule {}, its shadow: {numbers}", rule.path()),
             _ => {
                 let (path, wants, algorithm) = (rule.path(), rule.wants(), limit.kind());
@@ -36,19 +36,19 @@ pub(in crate::policy) fn reasons(
             }
         };
         if part.is_for_others() {
-            told += "; the rest of it is kept for the class ";
-            told += domain.classes().name(Class::CRITICAL).unwrap_or_default();
+            words += "; the rest of it is kept for the class ";
+            words += domain.classes().name(Class::CRITICAL).unwrap_or_default();
         }
         for sentence in chosen.sentences(domain, part) {
-            told += "; ";
-            told += &sentence;
+            words += "; ";
+            words += &sentence;
         }
-        told
+        words
     };
     details.records.iter().map(reason).collect()
 }
 
-/// One limit of a request, and everything that chooses its numbers.
+/// One limit of a request, with the sources of its numbers.
 struct Chosen<'a> {
     now: Timestamp,
     controls: &'a Controls,
@@ -59,7 +59,7 @@ struct Chosen<'a> {
 }
 
 impl Chosen<'_> {
-    /// The numbers in words; a calendar period by its name, not by its length.
+    /// The numbers in words; a calendar period by its name instead of its length.
     fn numbers(&self, part: &Record) -> String {
         let Some(numbers) = &part.numbers else { return "unlimited".into() };
         let now = self.now;
@@ -92,7 +92,7 @@ impl Chosen<'_> {
         sentences
     }
 
-    /// The policy's own variant of the limit that applies: an override, or else a plan.
+    /// The variant of the limit that the policy chose: an override, or else a plan.
     fn variant(&self) -> Option<String> {
         let (found, now) = (self.found?, self.now);
         let special = self.limit.overrides.get(found.value).filter(|it| it.holds(now));
@@ -108,7 +108,7 @@ impl Chosen<'_> {
         })
     }
 
-    /// The override of the admin API that applies.
+    /// The runtime override that applies.
     fn overruled(&self) -> Option<String> {
         let mut overrides = self.controls.overrides();
         let (_, overruling) = overrides.find(|(id, _)| *id == self.limit.id())?;

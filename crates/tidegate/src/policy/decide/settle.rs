@@ -1,4 +1,4 @@
-//! Settling limits after the response: by its status, or by the actual cost of the request.
+//! Settles limits after the response: by its status, or by the actual cost of the request.
 
 use std::fmt;
 use std::future::Future;
@@ -7,15 +7,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_core::Op;
 
-use crate::policy::decide::limiter::{CheckError, PolicyLimiter};
-use crate::policy::decide::reservations::{Reservations, was_open};
+use crate::policy::decide::check_error::CheckError;
+use crate::policy::decide::limiter::PolicyLimiter;
+use crate::policy::decide::token::reservations::{Reservation, Reservations, was_open};
 use crate::policy::matching::intent::Intent;
 use crate::policy::model::descriptor::Request;
-use crate::policy::model::settling::ActualSource;
+use crate::policy::model::settling::{ActualSource, ByStatus};
 use crate::store::{Batch, Charge, Store, StoreError};
 use crate::verdict::Verdict;
 
-/// What became of a request, as far as limits are settled by it.
+/// The outcome of a request, as far as limits are settled by it.
 ///
 /// ```
 /// use tidegate::policy::RequestOutcome;
@@ -26,44 +27,57 @@ use crate::verdict::Verdict;
 /// # let _ = (failed_login, completion, hung_up);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use = "settles nothing by itself"]
+#[must_use = "has no effect until it is passed to a settlement"]
 pub struct RequestOutcome<'a> {
     pub(super) status: Option<u16>,
+    grpc_code: Option<u16>,
     pub(super) is_cancelled: bool,
     cost: Option<u64>,
     costs: &'a [(&'a str, u64)],
 }
 
 impl<'a> RequestOutcome<'a> {
-    /// The response had this status.
+    /// The response had this HTTP status, or the gRPC call ended with this code (0 to 16).
     pub const fn status(status: u16) -> Self {
-        Self { status: Some(status), is_cancelled: false, cost: None, costs: &[] }
+        Self { status: Some(status), grpc_code: None, is_cancelled: false, cost: None, costs: &[] }
     }
 
     /// The request was not served: all its units are returned.
     pub const fn cancelled() -> Self {
-        Self { status: None, is_cancelled: true, cost: None, costs: &[] }
+        Self { status: None, grpc_code: None, is_cancelled: true, cost: None, costs: &[] }
     }
 
-    /// The request cost this much under every limit with `actual`.
+    /// The response was that of a gRPC call, which ended with this code. Lists of statuses may match either.
+    #[doc(hidden)]
+    pub const fn grpc_code(self, code: u16) -> Self {
+        Self { grpc_code: Some(code), ..self }
+    }
+
+    /// Whether the request counts, by its status; `None` if that is not known.
+    pub(super) fn counts(&self, by: &ByStatus) -> Option<bool> {
+        let status = self.status?;
+        Some(by.counts(&[Some(status), self.grpc_code]))
+    }
+
+    /// Sets the actual cost under every limit with `actual`.
     pub const fn cost(self, units: u64) -> Self {
         Self { cost: Some(units), ..self }
     }
 
-    /// The request cost this much under the limits of these names; those of other names as
-    /// [`RequestOutcome::cost`] says.
+    /// Sets the actual cost under the limits with these names; limits with other names use
+    /// [`RequestOutcome::cost`].
     pub const fn costs(self, costs: &'a [(&'a str, u64)]) -> Self {
         Self { costs, ..self }
     }
 
-    /// The cost under the limit of this name.
+    /// The cost under the limit with this name.
     pub(super) fn cost_of(&self, name: &str) -> Option<u64> {
         let own = self.costs.iter().find(|(known, _)| *known == name);
         own.map(|(_, units)| *units).or(self.cost)
     }
 }
 
-/// What a settlement did.
+/// The effect of a settlement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settled {
@@ -71,7 +85,8 @@ pub struct Settled {
     pub settled: u64,
     /// Limits that were settled before, or whose reservation has expired or was never opened. Nothing changed.
     pub not_open: u64,
-    /// Limits whose cost the outcome does not tell: they wait for another one, unless they were settled before.
+    /// Limits whose cost the outcome does not contain. They wait for another settlement, unless
+    /// they were settled before.
     pub open: u64,
     /// Units returned.
     pub returned: u64,
@@ -83,7 +98,7 @@ pub struct Settled {
     pub unbooked: u64,
 }
 
-/// What all settlements did.
+/// The sums of all settlements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[doc(hidden)]
 pub struct SettleStats {
@@ -117,9 +132,9 @@ impl SettleCounters {
 }
 
 impl<S: Store> PolicyLimiter<S> {
-    /// As [`PolicyLimiter::check`], and reserves the units of limits with `count`, `refund` or `actual`. The
-    /// reservations are those of the caller, who has to [settle](PolicyLimiter::settle) them; those of a denied
-    /// request are cancelled.
+    /// Like [`PolicyLimiter::check`], but also reserves the units of limits with `count`, `refund`
+    /// or `actual`. The caller has to [settle](PolicyLimiter::settle) the reservations. The
+    /// reservations of a denied request are cancelled.
     #[doc(hidden)]
     pub async fn reserve(
         &self,
@@ -133,11 +148,12 @@ impl<S: Store> PolicyLimiter<S> {
         Ok((granted.verdict, granted.reservations))
     }
 
-    /// Settles the limits of a request, as far as `outcome` tells their cost. Each limit is settled once,
+    /// Settles the limits of a request whose cost `outcome` contains. Each limit is settled once,
     /// whichever process does it: a second settlement changes nothing.
     ///
     /// # Errors
-    /// If the store is unavailable. The reservations that were not settled stand; settling again is safe.
+    /// If the store is unavailable. The reservations that were not settled stand; settling again is
+    /// safe.
     #[doc(hidden)]
     pub async fn settle(
         &self,
@@ -188,7 +204,7 @@ impl<S: Store> PolicyLimiter<S> {
         Ok(sum)
     }
 
-    /// What all settlements of this limiter did.
+    /// The sums of all settlements of this limiter.
     #[doc(hidden)]
     pub fn settle_stats(&self) -> SettleStats {
         self.0.settle_counters.stats()
@@ -259,12 +275,19 @@ impl Settlement {
         Some(Self { reservations, limiter: Box::new(limiter.clone()) })
     }
 
-    /// Settles the limits whose cost `outcome` tells; the others wait for another call. Each is settled once.
+    /// Settles the limits whose cost `outcome` contains; the others wait for another call. Each
+    /// limit is settled once.
     ///
     /// # Errors
     /// If the store is unavailable: the units stay taken. Settling again is safe.
     pub async fn settle(&self, outcome: RequestOutcome<'_>) -> Result<Settled, StoreError> {
         self.limiter.settle(&self.reservations, outcome).await
+    }
+
+    /// Whether the code of a gRPC call decides about a limit. It may follow the body of the response.
+    #[doc(hidden)]
+    pub fn reads_grpc_codes(&self) -> bool {
+        self.reservations.iter().any(Reservation::reads_grpc_codes)
     }
 
     /// The headers and trailers of the response that hold actual costs, each with the name of its limit.

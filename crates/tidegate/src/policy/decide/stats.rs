@@ -1,9 +1,12 @@
-//! What every limit has counted, under the names that envoyproxy/ratelimit gives it.
+//! The counters of every limit, under the names that envoyproxy/ratelimit uses.
 //!
 //! # Bounds
-//! A limit that was never met takes one pointer. Where a policy asks for values in names
-//! (`detailed_metric`, `value_to_metric`), there are at most [`MAX_NAMES`] of them, and at most
-//! [`MAX_DOMAINS`] unknown domains; what comes later is counted under [`OVERFLOW`].
+//! A limit without requests takes one pointer. There are at most [`MAX_NAMES`] counter names that
+//! contain values of requests (`detailed_metric`, `value_to_metric`), and at most [`MAX_DOMAINS`]
+//! unknown domains; further ones are counted under [`OVERFLOW`].
+
+pub(in crate::policy) mod retry_spread;
+pub(in crate::policy) mod shadow;
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -20,35 +23,35 @@ use crate::policy::model::rule::{Domain, MetricDetail, Rule};
 use crate::store::Store;
 use crate::verdict::{Details, LimitSource, Record, Standing};
 
-/// The most names that hold values of requests.
+/// Maximum number of names that contain values of requests.
 pub const MAX_NAMES: usize = 10_000;
 
-/// The most domains without rules that are told apart.
+/// Maximum number of unknown domains with counters of their own.
 pub const MAX_DOMAINS: usize = 100;
 
-/// What is counted beyond the most names.
+/// The name of everything beyond the maximum number of names.
 pub const OVERFLOW: &str = "_overflow";
 
-/// The longest name; the rest of a longer one is cut off.
+/// The longest name; longer names are cut off.
 const MAX_NAME: usize = 512;
 
-/// How many threads count without getting in each other's way.
+/// Number of threads that can count without sharing a cache line.
 const LINES: usize = 4;
 
-/// What one limit has counted, in units as requests cost them.
+/// The counters of one limit, in units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitStats {
-    /// Everything that was asked for.
+    /// Units requested.
     pub total_hits: u64,
-    /// What went beyond the limit. A request that was denied counts as a whole.
+    /// Units over the limit. A denied request counts entirely.
     pub over_limit: u64,
-    /// What went beyond the share of the limit that is called near, and not beyond the limit.
+    /// Units within the limit, but above the near-limit percentage.
     pub near_limit: u64,
-    /// What was allowed.
+    /// Units allowed.
     pub within_limit: u64,
-    /// What would have been denied, were the limit not a shadow.
+    /// Units that would have been denied if the limit were not in shadow mode.
     pub shadow_mode: u64,
-    /// What was given back.
+    /// Units returned.
     pub total_negative_hits: u64,
     /// Requests that skipped an in-flight limit, because their call cannot release.
     pub skipped: u64,
@@ -66,18 +69,18 @@ impl std::ops::AddAssign for LimitStats {
     }
 }
 
-/// Counts. Nothing is taken from memory before the first time.
+/// The counters of a limit. Memory is allocated at the first count.
 #[derive(Debug, Default)]
 pub(in crate::policy) struct Counter(OnceLock<Box<[Line; LINES]>>);
 
-/// What one thread counts, on a line of the cache that no other thread writes to.
+/// The counters of some threads, on one cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Line([AtomicU64; 6]);
 
 impl Counter {
-    /// Adds each unit to one counter only, so that sums and differences read while others count never
-    /// go down.
+    /// Adds each unit to one counter only, so that sums and differences never decrease while other
+    /// threads count.
     fn add(&self, stats: LimitStats) {
         let line = &self.0.get_or_init(Box::default)[line_of_this_thread()];
         let counts = [
@@ -95,7 +98,7 @@ impl Counter {
         }
     }
 
-    /// What was counted so far.
+    /// The current counts.
     pub(in crate::policy) fn stats(&self) -> LimitStats {
         let Some(lines) = self.0.get() else { return LimitStats::default() };
         let sum = |which: usize| {
@@ -117,7 +120,7 @@ impl Counter {
     }
 }
 
-/// Threads take lines in turn.
+/// Assigns cache lines to threads in turn.
 fn line_of_this_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
@@ -131,16 +134,16 @@ fn line_of_this_thread() -> usize {
     })
 }
 
-/// All that a limiter counts beside what is kept with its limits.
+/// All counters of a limiter that do not belong to one limit.
 #[derive(Debug)]
 pub(in crate::policy) struct StatsRegistry {
-    /// From how many hundredths of a limit on it is near.
+    /// The percentage of a limit from which a request counts as near the limit.
     near_percent: AtomicU64,
     names: Named<Counter>,
     unknown_domains: Named<AtomicU64>,
 }
 
-/// Values by name, of which there are not too many.
+/// Values by name, bounded in number.
 #[derive(Debug)]
 struct Named<T> {
     by_name: RwLock<HashMap<Box<str>, Arc<T>, RandomState>>,
@@ -188,13 +191,13 @@ impl StatsRegistry {
         self.near_percent.store(percent.min(100), Ordering::Relaxed);
     }
 
-    /// Counts a request about a domain without rules.
+    /// Counts a request for an unknown domain.
     pub(in crate::policy) fn count_unknown(&self, domain: &str) {
         let name = sanitized(domain);
         self.unknown_domains.get(&name).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts what every limit said to a request that was charged.
+    /// Counts the decisions of every limit on a charged request.
     pub(in crate::policy) fn count(
         &self,
         domain: &Domain,
@@ -210,12 +213,13 @@ impl StatsRegistry {
         }
         for matched in matched_limits.iter() {
             let part = &details.records[matched.record];
-            // It is counted with the limit that it is tried beside, or stands before.
+            // The decision is counted with the live limit of the shadow, or with the limit behind
+            // the pre-limit.
             if part.standing == Standing::Beside || matched.in_front {
                 continue;
             }
             let Some(decision) = &part.decision else { continue };
-            // A limit and its part for other classes count a request once: where it was denied.
+            // A limit and its part for other classes count a request once, where it was denied.
             let others = details.records.get(matched.record + 1);
             let denied_as_other = others.is_some_and(|it| it.is_for_others() && it.denies());
             if (matched.is_for_others && !part.denies()) || denied_as_other {
@@ -243,12 +247,12 @@ impl StatsRegistry {
         }
     }
 
-    /// What was counted under names that hold values of requests, by name.
+    /// The counters whose names contain values of requests, by name.
     pub(in crate::policy) fn named(&self) -> Vec<(String, LimitStats)> {
         self.names.all().into_iter().map(|(name, counter)| (name, counter.stats())).collect()
     }
 
-    /// How often domains without rules were asked about.
+    /// Number of requests for each unknown domain.
     pub(in crate::policy) fn unknown_domains(&self) -> Vec<(String, u64)> {
         let all = self.unknown_domains.all().into_iter();
         all.map(|(name, count)| (name, count.load(Ordering::Relaxed))).collect()
@@ -257,11 +261,12 @@ impl StatsRegistry {
 
 #[doc(hidden)]
 impl<S: Store> PolicyLimiter<S> {
-    /// What every limit has counted, by the name that envoyproxy/ratelimit gives it: the domain and
-    /// the steps of its rule, and its own name if the rule has several.
+    /// The counters of every limit, by the name that envoyproxy/ratelimit uses: the domain and the
+    /// steps of its rule, and the limit's own name if the rule has several.
     pub fn limit_stats(&self) -> Vec<(String, LimitStats)> {
         let policy = self.policy();
-        // Several limits may have one name, once values or what statsd forbids are left out.
+        // Several limits may have the same name, once values and characters that statsd forbids are
+        // removed.
         let mut all: BTreeMap<String, LimitStats> = BTreeMap::new();
         for domain in policy.domains() {
             for rule in domain.rules() {
@@ -280,19 +285,18 @@ impl<S: Store> PolicyLimiter<S> {
         all.into_iter().collect()
     }
 
-    /// How often domains without rules were asked about, by name.
+    /// Number of requests for each unknown domain, by name.
     pub fn unknown_domains(&self) -> Vec<(String, u64)> {
         self.0.stats_registry.unknown_domains()
     }
 
-    /// From how many hundredths of a limit on what is taken counts as near; 80 unless told
-    /// otherwise.
+    /// Sets the percentage of a limit from which requests count as near the limit; 80 by default.
     pub fn set_near_percent(&self, percent: u64) {
         self.0.stats_registry.set_near_percent(percent);
     }
 }
 
-/// What one decision adds.
+/// The counts that one decision adds.
 fn tally_of(op: Op, decision: &Decision, part: &Record, near_percent: u64) -> LimitStats {
     let cost = match op {
         Op::Take(cost) => cost,
@@ -315,8 +319,7 @@ fn tally_of(op: Op, decision: &Decision, part: &Record, near_percent: u64) -> Li
 }
 
 impl Rule {
-    /// What its counts are called where values of the request are a part of
-    /// it; `None` if they are not.
+    /// The counter name, if it contains values of the request; otherwise `None`.
     fn stat_name(&self, domain: &Domain, entries: &[Entry<'_>]) -> Option<String> {
         let whole = self.metric == MetricDetail::Everything;
         if !whole && !self.varies {
@@ -341,7 +344,7 @@ impl Rule {
     }
 }
 
-/// What a limit that came with a request is counted under.
+/// The counter name of a limit that came with a request.
 fn whole_name(domain: &str, entries: &[Entry<'_>]) -> String {
     let mut name = domain.to_owned();
     for Entry { key, value } in entries {
@@ -353,8 +356,8 @@ fn whole_name(domain: &str, entries: &[Entry<'_>]) -> String {
     name
 }
 
-/// Without what statsd takes for its own: `:` and `|` become `_`, and so do the dots of IPv4
-/// addresses.
+/// Replaces characters with a meaning in statsd: `:`, `|` and the dots of IPv4 addresses become
+/// `_`.
 pub(in crate::policy) fn sanitized(name: &str) -> String {
     let end = name.char_indices().nth(MAX_NAME).map_or(name.len(), |(at, _)| at);
     let mut bytes: Vec<char> = name[..end].chars().collect();
@@ -378,7 +381,7 @@ pub(in crate::policy) fn sanitized(name: &str) -> String {
     bytes.into_iter().collect()
 }
 
-/// How long the IPv4 address is that begins here: four groups of one to three digits.
+/// The length of the IPv4 address that begins here: four groups of one to three digits.
 fn address_at(text: &[char]) -> Option<usize> {
     let mut at = 0;
     for group in 0..4 {

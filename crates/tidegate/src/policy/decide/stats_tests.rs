@@ -141,7 +141,7 @@ fn threads_lose_no_count() {
 
 /// A bucket in front denies in the name of its limit, and both are counted as one.
 #[test]
-fn what_stands_before_a_limit_is_counted_with_it_once() {
+fn a_pre_limit_is_counted_with_its_limit_once() {
     let text = "domain: d\ndescriptors:\n  - {key: k, rate: 100/year, local: {rate: 3/year}}\n";
     let limiter = PolicyLimiter::in_memory(policy(text)).unwrap();
     let allowed = (0..5).filter(|_| ask(&limiter, &[("k", "v")], Hits::Take(1))).count();

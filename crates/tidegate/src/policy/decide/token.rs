@@ -1,8 +1,11 @@
-//! Values as texts that clients hold: bytes in hexadecimal digits.
+//! Texts that clients hold, such as leases and reservations: bytes in hexadecimal digits.
+
+pub(in crate::policy) mod leases;
+pub(in crate::policy) mod reservations;
 
 use std::fmt;
 
-/// Bytes of a text, from the front.
+/// Reads the bytes of a text from the front.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl<'a> Reader<'a> {

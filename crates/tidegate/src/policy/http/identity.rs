@@ -1,4 +1,4 @@
-//! What identifies the client of a request, read as the rules of a policy read it.
+//! The identity of a client: address, header or API key, read as the rules of a policy read it.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName};
 
 use super::client::{FORWARDED_FOR, client};
-use super::source::{API_KEY, api_keys, header};
+use super::source::{API_KEY, Headers, api_keys, header};
 use super::{HeaderTexts, RequestError};
 
 /// The address of the peer that opened the connection: the `IpAddr` or `SocketAddr` in the extensions of
@@ -59,10 +59,9 @@ pub fn header_value<'h>(
         let text = text.trim();
         return Ok((!text.is_empty()).then_some(Cow::Borrowed(text)));
     }
-    let value = of(headers, &[name.as_str()], |pairs| {
-        header(pairs, name.as_str()).map(|value| value.map(ToOwned::to_owned))
-    })?;
-    Ok(value.map(Cow::Owned))
+    let texts = HeaderTexts::new(headers);
+    let value = header(Headers::Map(&texts), name.as_str())?;
+    Ok(value.map(|value| Cow::Owned(value.to_owned())))
 }
 
 /// The API key: `X-API-Key`, the token of `Authorization: Bearer`, or the user of `Authorization: Basic`;
@@ -72,21 +71,13 @@ pub fn header_value<'h>(
 /// If the request has several different keys, or credentials that can be read in several ways.
 #[doc(hidden)]
 pub fn api_key(headers: &HeaderMap) -> Result<Option<String>, RequestError> {
-    let keys = of(headers, &[API_KEY, "authorization"], |pairs| {
-        api_keys(pairs).map(|keys| keys.into_iter().map(Cow::into_owned).collect::<Vec<String>>())
-    })?;
-    match <[String; 1]>::try_from(keys) {
-        Ok([only]) => Ok(Some(only)),
+    let texts = HeaderTexts::new(headers);
+    let keys = api_keys(Headers::Map(&texts))?;
+    match <[Cow<'_, str>; 1]>::try_from(keys) {
+        Ok([only]) => Ok(Some(only.into_owned())),
         Err(keys) if keys.is_empty() => Ok(None),
         Err(_) => Err(RequestError::Conflict("API key".into())),
     }
-}
-
-/// Reads the headers of these names as text.
-fn of<T>(headers: &HeaderMap, names: &[&str], read: impl FnOnce(&[(&str, &str)]) -> T) -> T {
-    let texts = HeaderTexts::new(headers);
-    let pairs = texts.pairs().into_iter().filter(|(name, _)| names.contains(name));
-    read(&pairs.collect::<Vec<_>>())
 }
 
 #[cfg(test)]

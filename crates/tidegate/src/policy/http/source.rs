@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+#[cfg(feature = "http")]
+use super::HeaderTexts;
 use super::client::{FORWARDED_FOR, client};
 use super::host::{MAX_HOST, normal_host};
 use super::target::{RequestTarget, hex};
@@ -42,13 +44,42 @@ pub(crate) enum Source {
     Value(Box<str>),
 }
 
+/// The headers of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Headers<'a> {
+    /// Names, in any case, and values, in the order received.
+    Pairs(&'a [(&'a str, &'a str)]),
+    /// By name.
+    #[cfg(feature = "http")]
+    Map(&'a HeaderTexts<'a>),
+}
+
+impl<'a> Headers<'a> {
+    /// The trimmed values of all headers of a name, in order.
+    fn values(self, name: &str) -> impl DoubleEndedIterator<Item = &'a str> {
+        let pairs = match self {
+            Self::Pairs(pairs) => pairs,
+            #[cfg(feature = "http")]
+            Self::Map(_) => &[],
+        };
+        let named = pairs.iter().filter(move |(known, _)| known.eq_ignore_ascii_case(name));
+        let named = named.map(|(_, value)| *value);
+        #[cfg(feature = "http")]
+        let named = {
+            let map = if let Self::Map(texts) = self { Some(texts) } else { None };
+            named.chain(map.into_iter().flat_map(|texts| texts.values(name)))
+        };
+        named.map(str::trim)
+    }
+}
+
 /// A request, parsed as far as any rule needs.
 pub(super) struct Facts<'a> {
     pub(super) method: &'a str,
     pub(super) path: Cow<'a, str>,
     pub(super) host: Option<Cow<'a, str>>,
     query: &'a str,
-    headers: &'a [(&'a str, &'a str)],
+    headers: Headers<'a>,
     peer: Option<IpAddr>,
     trusted_proxies: usize,
 }
@@ -56,13 +87,14 @@ pub(super) struct Facts<'a> {
 impl<'a> Facts<'a> {
     pub(super) fn of(
         request: &HttpRequest<'a>,
+        headers: Headers<'a>,
         trusted_proxies: usize,
     ) -> Result<Self, RequestError> {
-        let HttpRequest { method, path, headers, peer, .. } = *request;
+        let HttpRequest { method, path, peer, .. } = *request;
         let (path, query) = RequestTarget::parse(path)?.into_parts();
         let host = match request.host {
             Some(host) => Some(host),
-            None => unique(values(headers, "host"), || "header host".into())?,
+            None => unique(headers.values("host"), || "header host".into())?,
         };
         let host = host.map(normal_host);
         // Without this bound, a host of dots only would cause one lookup per byte.
@@ -87,13 +119,11 @@ impl<'a> Facts<'a> {
 }
 
 /// All API keys in these headers, from `X-API-Key` and `Authorization`, without duplicates. At most two.
-pub(super) fn api_keys<'a>(
-    headers: &[(&'a str, &'a str)],
-) -> Result<Vec<Cow<'a, str>>, RequestError> {
+pub(super) fn api_keys<'a>(headers: Headers<'a>) -> Result<Vec<Cow<'a, str>>, RequestError> {
     let mut keys = Vec::new();
     let key = header(headers, API_KEY)?;
     keys.extend(key.map(Cow::Borrowed));
-    let lines = values(headers, "authorization");
+    let lines = headers.values("authorization");
     let key = match unique(lines, || "header authorization".into())? {
         Some(line) => credentials(line)?,
         None => None,
@@ -112,7 +142,7 @@ impl Source {
         let value = match self {
             Self::ApiKey => key.cloned(),
             Self::ClientIp => {
-                let lines = values(facts.headers, FORWARDED_FOR).map(str::as_bytes);
+                let lines = facts.headers.values(FORWARDED_FOR).map(str::as_bytes);
                 let client = client(lines, facts.peer, facts.trusted_proxies);
                 client.map(|client| Cow::Owned(client.to_string()))
             }
@@ -138,7 +168,7 @@ impl Source {
         matches!(self, Self::Path | Self::PathParameter(_) | Self::Query(_))
     }
 
-    /// Whether the value tells users apart, rather than what they ask for.
+    /// Whether the value tells users apart, rather than their requests.
     pub(super) const fn is_of_user(&self) -> bool {
         matches!(self, Self::ApiKey | Self::ClientIp | Self::Cookie(_) | Self::Header(_))
     }
@@ -168,15 +198,6 @@ impl Source {
     }
 }
 
-/// The trimmed values of all headers of a name, in order.
-pub(super) fn values<'a>(
-    headers: &[(&'a str, &'a str)],
-    name: &str,
-) -> impl DoubleEndedIterator<Item = &'a str> {
-    let named = headers.iter().filter(move |(known, _)| known.eq_ignore_ascii_case(name));
-    named.map(|(_, value)| value.trim())
-}
-
 /// The only value that is not empty. Two different values are refused, because the backend may use
 /// either.
 fn unique<T: PartialEq + AsRef<str>>(
@@ -195,11 +216,11 @@ fn unique<T: PartialEq + AsRef<str>>(
 /// join header lines insert them. Other headers, such as `User-Agent`, may contain commas; lint
 /// warns of rules that identify clients by such a header only.
 pub(super) fn header<'a>(
-    headers: &[(&'a str, &'a str)],
+    headers: Headers<'a>,
     name: &str,
 ) -> Result<Option<&'a str>, RequestError> {
     let what = || format!("header {}", name.to_ascii_lowercase());
-    let lines = values(headers, name);
+    let lines = headers.values(name);
     match name.eq_ignore_ascii_case(API_KEY) {
         true => unique(lines.flat_map(|line| line.split(',')).map(str::trim), what),
         false => unique(lines, what),
@@ -262,10 +283,7 @@ fn user(credentials: &str) -> Option<String> {
 }
 
 /// The value of a cookie without quotes and percent-encoding, which many servers remove.
-fn cookie<'a>(
-    headers: &[(&'a str, &'a str)],
-    name: &str,
-) -> Result<Option<Cow<'a, str>>, RequestError> {
+fn cookie<'a>(headers: Headers<'a>, name: &str) -> Result<Option<Cow<'a, str>>, RequestError> {
     let plain = |pair: &'a str| {
         let (known, value) = pair.split_once('=')?;
         let value = value.trim();
@@ -273,7 +291,7 @@ fn cookie<'a>(
         (known.trim() == name).then(|| decoded(inner.unwrap_or(value), false))
     };
     let what = || format!("cookie {name}");
-    let lines = || values(headers, "cookie");
+    let lines = || headers.values("cookie");
     let value = unique(lines().flat_map(|line| line.split(';')).filter_map(plain), what)?;
     // A proxy that joins header lines puts a comma between them.
     let other = lines().flat_map(|line| line.split([';', ','])).filter_map(plain);

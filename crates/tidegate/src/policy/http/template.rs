@@ -80,6 +80,11 @@ impl Template {
         &self.segments
     }
 
+    /// Whether the template matches every path, as `/{any...}` does.
+    pub(crate) fn matches_every_path(&self) -> bool {
+        matches!(&*self.segments, [_, Segment::Rest(_)])
+    }
+
     /// The position of the parameter of this name.
     pub(crate) fn parameter(&self, name: &str) -> Option<Parameter> {
         let place = self.segments.iter().position(|segment| segment.name() == Some(name))?;

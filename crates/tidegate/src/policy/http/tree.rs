@@ -24,6 +24,9 @@ pub(super) struct Tree {
 #[derive(Clone, Debug, Default)]
 struct Branch {
     literals: HashMap<Box<str>, Self, RandomState>,
+    /// The empty segment, with which every path begins. Looking it up would compare texts without a byte,
+    /// which takes some processors as long as all the rest.
+    empty: Option<Box<Self>>,
     parameter: Option<Box<Self>>,
     /// Rules whose path ends here.
     ends: Vec<usize>,
@@ -51,8 +54,8 @@ impl Tree {
 
     /// The rules that match, in order, without duplicates. The caller bounds the length of the
     /// host.
-    pub(super) fn find(&self, host: Option<&str>, path: &str) -> Vec<usize> {
-        let mut found = Vec::new();
+    pub(super) fn find(&self, host: Option<&str>, path: &str) -> RuleNumbers {
+        let mut found = RuleNumbers::default();
         self.every.find(Some(path), &mut found);
         if let Some(host) = host {
             let exact = self.exact.get(host).into_iter();
@@ -60,9 +63,58 @@ impl Tree {
             let below = dots.filter_map(|(dot, _)| self.below.get(&host[dot + 1..]));
             exact.chain(below).for_each(|branch| branch.find(Some(path), &mut found));
         }
-        found.sort_unstable();
-        found.dedup();
+        found.sort();
         found
+    }
+}
+
+/// Numbers of rules. A few, which are all that most requests match, are kept without an allocation.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RuleNumbers {
+    few: [usize; 8],
+    count: usize,
+    /// All of them, if they are more.
+    many: Vec<usize>,
+}
+
+impl RuleNumbers {
+    fn extend(&mut self, numbers: &[usize]) {
+        let count = self.count + numbers.len();
+        match self.few.get_mut(self.count..count).filter(|_| self.many.is_empty()) {
+            Some(room) => room.copy_from_slice(numbers),
+            None => {
+                if self.many.is_empty() {
+                    self.many.extend(&self.few[..self.count]);
+                }
+                self.many.extend(numbers);
+            }
+        }
+        self.count = count;
+    }
+
+    /// In order and without duplicates.
+    fn sort(&mut self) {
+        if self.many.is_empty() {
+            let few = &mut self.few[..self.count];
+            few.sort_unstable();
+            let mut kept = 0;
+            for place in 0..few.len() {
+                if place == 0 || few[place] != few[kept - 1] {
+                    few[kept] = few[place];
+                    kept += 1;
+                }
+            }
+            self.count = kept;
+        } else {
+            self.many.sort_unstable();
+            self.many.dedup();
+            self.count = self.many.len();
+        }
+    }
+
+    pub(super) fn into_iter(self) -> impl Iterator<Item = usize> {
+        let few = if self.many.is_empty() { self.count } else { 0 };
+        self.few.into_iter().take(few).chain(self.many)
     }
 }
 
@@ -71,6 +123,7 @@ impl Branch {
         let mut branch = self;
         for segment in path.map(Template::segments).unwrap_or_default() {
             branch = match segment {
+                Segment::Literal(text) if text.is_empty() => branch.empty.get_or_insert_default(),
                 Segment::Literal(text) => branch.literals.entry(text.clone()).or_default(),
                 Segment::One(_) => branch.parameter.get_or_insert_default(),
                 Segment::Rest(_) => return branch.rest.push(rule),
@@ -81,17 +134,20 @@ impl Branch {
     }
 
     /// `path` is the remaining path; `None` after the last segment.
-    fn find(&self, path: Option<&str>, found: &mut Vec<usize>) {
+    fn find(&self, path: Option<&str>, found: &mut RuleNumbers) {
         found.extend(&self.rest);
         let Some(path) = path else { return found.extend(&self.ends) };
         let (segment, after) = match path.split_once('/') {
             Some((segment, after)) => (segment, Some(after)),
             None => (path, None),
         };
+        if segment.is_empty() {
+            return self.empty.iter().for_each(|branch| branch.find(after, found));
+        }
         if let Some(branch) = self.literals.get(segment) {
             branch.find(after, found);
         }
-        if let Some(branch) = self.parameter.as_ref().filter(|_| !segment.is_empty()) {
+        if let Some(branch) = &self.parameter {
             branch.find(after, found);
         }
     }
@@ -112,6 +168,10 @@ mod tests {
             }
             _ => false,
         }
+    }
+
+    fn found(tree: &Tree, host: Option<&str>, path: &str) -> Vec<usize> {
+        tree.find(host, path).into_iter().collect()
     }
 
     fn split(path: &str) -> Vec<&str> {
@@ -140,7 +200,7 @@ mod tests {
                 let scan: Vec<usize> = (0..templates.len())
                     .filter(|number| matches(&split(&templates[*number]), &split(path)))
                     .collect();
-                assert_eq!(tree.find(None, path), scan, "{templates:?} {path}");
+                assert_eq!(found(&tree, None, path), scan, "{templates:?} {path}");
             }
         }
     }
@@ -171,7 +231,18 @@ mod tests {
             (Some(""), vec![3]),
             (None, vec![3]),
         ] {
-            assert_eq!(tree.find(host, "/"), rules, "{host:?}");
+            assert_eq!(found(&tree, host, "/"), rules, "{host:?}");
+        }
+    }
+
+    /// More rules than are kept without an allocation, several of them twice.
+    #[test]
+    fn any_number_of_rules_is_found_once_and_in_order() {
+        for count in 1..40 {
+            let hosts = [HostPattern::parse("a.b").unwrap(), HostPattern::parse("*.b").unwrap()];
+            let mut tree = Tree::default();
+            (0..count).rev().for_each(|rule| tree.add(&hosts, None, rule));
+            assert_eq!(found(&tree, Some("a.b"), "/"), (0..count).collect::<Vec<_>>());
         }
     }
 
@@ -183,8 +254,8 @@ mod tests {
             let template = Template::parse(&format!("/v1/{number}/{{id}}")).unwrap();
             tree.add(&[], Some(&template), number);
         }
-        let first = &tree.every.literals[""].literals["v1"];
+        let first = &tree.every.empty.as_ref().unwrap().literals["v1"];
         assert_eq!(first.literals.len(), 10_000);
-        assert!((0..10_000).all(|n| tree.find(None, &format!("/v1/{n}/x")) == [n]));
+        assert!((0..10_000).all(|n| found(&tree, None, &format!("/v1/{n}/x")) == [n]));
     }
 }

@@ -145,7 +145,7 @@ pub(in crate::policy) static LIMIT: Table = Table {
             "ttl: 60s",
             "With `in_flight`: a place is free again after this time unless its holder releases or \
              renews it, so that a crashed holder does not keep it. From 1s to 1d; 60s by default. \
-             Permits of the library renew by themselves.",
+             Permits of the library renew their places.",
         ),
         field(
             "reserve",
@@ -159,7 +159,9 @@ pub(in crate::policy) static LIMIT: Table = Table {
             Kind::Number(429, 503),
             "status: 503",
             "The HTTP status of a denial: 429 for clients over their quota, or 503 for a server that \
-             sheds load, with retries spread over 1 to 10 seconds. 429 by default; 503 with `reserve`.",
+             sheds load, with retries spread over 1 to 10 seconds. 429 by default; 503 with `reserve`. \
+             Envoy chooses the status itself (`rate_limited_status`, 429 unless set), because its rate \
+             limit service has only OVER_LIMIT for denials.",
         ),
         ALGORITHM,
         COST,
@@ -181,9 +183,9 @@ pub(in crate::policy) static LIMIT: Table = Table {
             "count",
             Kind::Statuses,
             "count: [401, 403]",
-            "Only requests whose responses have one of these statuses count. Units are taken first \
-             and returned by the status of the response, so parallel requests cannot exceed the \
-             limit. Needs a call that settles (library, tower layer, `/v1/settle`, `TG.SETTLE`); \
+            "Only requests whose responses have one of these statuses count. Names are codes of gRPC \
+             calls, as in `count: [UNAUTHENTICATED]`. Units are taken first and returned by the \
+             status of the response, so parallel requests cannot exceed the limit. Needs a call that settles (library, tower layer, `/v1/settle`, `TG.SETTLE`); \
              elsewhere every request counts. Such a limit is always exact.",
         ),
         field(
@@ -267,7 +269,7 @@ pub(in crate::policy) static ACTUAL: Table = Table {
             "application",
             Kind::Flag,
             "application: true",
-            "The application tells it: a handler, or the caller of `/v1/settle` or `TG.SETTLE`.",
+            "The application reports the cost: a handler, or the caller of `/v1/settle` or `TG.SETTLE`.",
         ),
     ],
 };
@@ -327,7 +329,7 @@ pub(in crate::policy) static VARIANT: Table = Table {
 /// Calendar periods.
 pub(in crate::policy) static CALENDAR: Table = Table {
     name: "calendar",
-    about: "Whose calendar.",
+    about: "The time zone and the first day of the week.",
     also: None,
     fields: &[
         field(

@@ -37,7 +37,8 @@ pub(in crate::policy) static CLASS: Table = Table {
 pub(in crate::policy) static CLASS_HEADER: Table = Table {
     name: "class_header",
     about: "A header in which a request names its class. Every client may lower its class with it; \
-            only trusted peers may raise it.",
+            only trusted peers may raise it. The header `priority` (RFC 9218) names no class: its urgencies \
+            `u=4` to `u=7` lower the class by one to four, and nothing raises it.",
     also: None,
     fields: &[
         field("name", Kind::Text, "name: x-class", "The header.").required(),
@@ -46,7 +47,7 @@ pub(in crate::policy) static CLASS_HEADER: Table = Table {
             Kind::Texts,
             "trusted: [10.0.0.0/8]",
             "Networks of peers, such as your own gateways, that may raise the class of a request. \
-             They have to remove the header that a client sent. None by default.",
+             They have to remove the header that a client sent. None by default; not with `priority`.",
         ),
     ],
 };
@@ -147,13 +148,13 @@ pub(in crate::policy) static UTILISATION: Table = Table {
             "busy",
             Kind::Percent,
             "busy: 90%",
-            "From this utilisation on, more is shed. 90% by default.",
+            "From this utilisation on, more requests are shed. 90% by default.",
         ),
         field(
             "calm",
             Kind::Percent,
             "calm: 75%",
-            "Below this utilisation for a second, less is shed. 75% by default.",
+            "After a second below this utilisation, fewer requests are shed. 75% by default.",
         ),
         field(
             "up",

@@ -123,6 +123,6 @@ pub(in crate::policy) static ENTRY: Table = Table {
         field("host", Kind::Flag, "host: true", "The host, without the port."),
         field("query", Kind::Text, "query: token", "A query field, by name."),
         field("cookie", Kind::Text, "cookie: session", "A cookie."),
-        field("value", Kind::Text, "value: checkout", "Always this."),
+        field("value", Kind::Text, "value: checkout", "A constant value."),
     ],
 };

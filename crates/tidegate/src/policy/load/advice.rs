@@ -6,8 +6,8 @@ use tidegate_core::{AlgorithmName, Limit, Rate};
 use super::Trail;
 use super::fields::Fields;
 use super::limits::Defaults;
-use super::numbers::Numbers;
 use crate::policy::document::finding::Findings;
+use crate::policy::load::limits::numbers::Numbers;
 use crate::store::{OnStoreFailure, Tier};
 
 /// Words in a descriptor that suggest authentication.

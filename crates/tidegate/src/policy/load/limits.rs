@@ -1,6 +1,14 @@
 //! The limits of a descriptor: `rate_limit` (envoyproxy/ratelimit), `rate` or `in_flight` (Tidegate),
 //! or several (`limits`).
 
+mod block;
+mod envoy_form;
+pub(super) mod hot;
+mod in_flight;
+pub(super) mod numbers;
+mod settling;
+mod variants;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -8,23 +16,20 @@ use foldhash::quality::RandomState;
 use tidegate_core::{AlgorithmName, Rate, Span};
 
 use super::advice::advise;
-use super::block;
-use super::envoy_form;
 use super::fields::Fields;
-use super::hot;
-use super::in_flight;
-use super::numbers::{self, Numbers};
-use super::settling;
-use super::variants::{VariedLimit, overrides, plans, shadow};
 use super::{Trail, escaped};
-use crate::policy::decide::retry_spread::RetrySpread;
+use crate::policy::decide::stats::retry_spread::RetrySpread;
 use crate::policy::document::Node;
 use crate::policy::document::finding::{Findings, quoted};
 use crate::policy::language;
+use crate::policy::load::limits::numbers::Numbers;
+use crate::policy::load::limits::variants::{VariedLimit, overrides, plans, shadow};
 use crate::policy::model::allowance::Allowance;
 use crate::policy::model::limit::{Form, Mode, PolicyLimit};
 use crate::policy::model::share::Share;
 use crate::store::{MAX_TOGETHER, OnStoreFailure, Tier};
+#[cfg(feature = "http")]
+use crate::verdict::KnownFields;
 
 /// Fields that make a descriptor itself a limit.
 const QUANTITIES: &[&str] = &["rate", "requests", "per", "in_flight"];
@@ -234,6 +239,8 @@ impl Written<'_> {
             sheds: None,
             settling: None,
             counter: Arc::default(),
+            #[cfg(feature = "http")]
+            fields: KnownFields::default(),
         }
     }
 

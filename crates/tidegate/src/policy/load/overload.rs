@@ -15,7 +15,8 @@ use crate::policy::language;
 use crate::policy::matching::network::Network;
 use crate::policy::model::limit::Mode;
 use crate::policy::model::overload::{
-    ClassHeader, ClassRule, Classes, EstimatorKind, HoldUntil, Protection, ProtectionNumbers,
+    ClassHeader, ClassRule, Classes, EstimatorKind, HoldUntil, PRIORITY, Protection,
+    ProtectionNumbers,
 };
 
 /// The most concurrency limiters of a domain.
@@ -76,7 +77,7 @@ fn classes(file: &Fields<'_>, findings: &mut Findings) -> Classes {
         }
         let share = per_cent(&fields, "max_share", (1, 100), findings);
         let share = share.and_then(|share| u8::try_from(share).ok());
-        // Without a share of its own, a class has no more than the one before.
+        // Without a share of its own, a class has at most the share of the class before.
         let before = percent.last().copied().unwrap_or(100);
         let share = share.unwrap_or_else(|| graded[number].min(before));
         percent.push(share);
@@ -94,7 +95,7 @@ fn classes(file: &Fields<'_>, findings: &mut Findings) -> Classes {
     }
     let default = default.unwrap_or(list.len() - 1);
     let default = Class::new(u8::try_from(default).unwrap_or(u8::MAX));
-    // What is wrong with them has been reported.
+    // Errors in the shares have been reported already.
     let shares = Shares::new(&percent).unwrap_or_default();
     Classes { classes, shares, default, header: None }
 }
@@ -108,6 +109,10 @@ fn header(node: &Node, classes: &Classes, findings: &mut Findings) -> Option<Cla
     let name = name(node, &fields, findings)?;
     if !super::requests::is_token(name) {
         findings.push(node.mismatch("the name of a header").at(fields.at("name")));
+    }
+    if let (true, Some(trusted)) = (name.eq_ignore_ascii_case(PRIORITY), fields.node("trusted")) {
+        let why = "the header `priority` only lowers a class, whatever the peer";
+        findings.push(trusted.error(why).at(fields.at("trusted")));
     }
     let mut trusted = Vec::new();
     for (number, text) in fields.texts("trusted", findings).into_iter().enumerate() {
@@ -144,7 +149,7 @@ fn protection(
         }
     };
     if estimator != "fixed" {
-        refuse("limit", format!("`limit` belongs to `fixed`; {estimator} finds it by itself"));
+        refuse("limit", format!("`limit` belongs to `fixed`; {estimator} estimates the limit"));
     } else {
         for field in ["min_limit", "max_limit"] {
             refuse(field, format!("`{field}` has no meaning for a `fixed` limit"));

@@ -83,6 +83,11 @@ fn mistakes_are_reported_where_they_are() {
             "one of a",
         ),
         (
+            "classes: [{name: a}], class_header: {name: Priority, trusted: [10.0.0.0/8]}",
+            "class_header.trusted",
+            "only lowers a class",
+        ),
+        (
             "requests: {rules: [{protect: b, descriptors: []}]}",
             "requests.rules[0].protect",
             "no `protect` at its top level",

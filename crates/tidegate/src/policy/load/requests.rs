@@ -1,8 +1,9 @@
 //! The field `requests`: rules that turn HTTP requests into descriptors.
 
+pub(super) mod bypass;
+
 use tidegate_core::shed::Class;
 
-use super::bypass;
 use super::fields::Fields;
 use crate::policy::document::Node;
 use crate::policy::document::finding::{Findings, quoted};
@@ -64,7 +65,7 @@ fn too_many_descriptors(which: &str) -> String {
     )
 }
 
-/// What rules name.
+/// The names that rules may use.
 pub(super) struct Names<'a> {
     pub(super) classes: &'a Classes,
     pub(super) protections: &'a [Protection],
@@ -289,7 +290,7 @@ fn not_empty<'d>(
     let node = fields.node(field);
     // A value that is no list has been reported already.
     if node.is_none_or(|node| node.as_list().is_ok_and(<[Node]>::is_empty)) {
-        let why = format!("expected at least one of `{field}`");
+        let why = format!("`{field}` must not be empty");
         findings.push(node.unwrap_or(parent).error(why).at(fields.at(field)));
     }
     list

@@ -4,6 +4,9 @@ use super::*;
 use crate::policy::document::Document;
 use crate::policy::http::{Described, HttpRequest, RequestError};
 
+#[path = "requests/warnings_tests.rs"]
+mod warnings;
+
 fn load(text: &str) -> (RequestRules, Findings) {
     let mut findings = Findings::default();
     let documents = Document::parse("p.yaml", text, &mut findings);
@@ -140,8 +143,8 @@ fn two_values_that_differ_are_refused() {
         ("query: q", "GET /u/1?q=a%2", "query field q", several),
         ("value: all", "GET /u/1\nhost: a\nhost: b", "header host", several),
     ] {
-        let told = describe(&entry(source), request);
-        assert!(told.starts_with(&format!("refused: {what} {why}")), "{request}: {told}");
+        let found = describe(&entry(source), request);
+        assert!(found.starts_with(&format!("refused: {what} {why}")), "{request}: {found}");
     }
     // Lenient servers read a user in each of these. `dXNlcg==` is `user`, without a colon.
     for basic in [
@@ -156,18 +159,18 @@ fn two_values_that_differ_are_refused() {
         "=",
         "",
     ] {
-        let told =
+        let found =
             describe(&entry("api_key: true"), &format!("GET /u/1\nauthorization: Basic {basic}"));
         assert!(
-            told.starts_with(&format!("refused: header authorization {words}")),
-            "{basic}: {told}"
+            found.starts_with(&format!("refused: header authorization {words}")),
+            "{basic}: {found}"
         );
     }
     // A rule that does not use them accepts the request.
     let request = "GET /u/1?q=a&q=b\nx-api-key: a\nx-api-key: b\ncookie: s=1; s=2";
     assert_eq!(describe(&entry("value: all"), request), "k=all");
-    let told = describe(&entry("value: all"), "GET /u/1%2F2");
-    assert_eq!(told, "refused: the path has an encoded slash (%2F)");
+    let found = describe(&entry("value: all"), "GET /u/1%2F2");
+    assert_eq!(found, "refused: the path has an encoded slash (%2F)");
 }
 
 const RULES: &str = "
@@ -306,15 +309,15 @@ fn every_mistake_is_reported_at_its_position() {
         "p.yaml:4:11: a path starts with /",
         "p.yaml:6:11: two parameters",
         "p.yaml:8:11: a brace",
-        "p.yaml:9:18: expected at least one of `descriptors`",
+        "p.yaml:9:18: `descriptors` must not be empty",
         "p.yaml:10:15: expected a method in capitals, such as GET, found the text \"get\"",
         "p.yaml:10:20: expected a method",
         "p.yaml:10:32: expected text",
         "p.yaml:11:13: expected a host",
         "p.yaml:11:21: expected a host",
         "p.yaml:11:25: expected a host",
-        "p.yaml:12:29: expected at least one of `entries`",
-        "p.yaml:14:14: expected at least one of `methods`",
+        "p.yaml:12:29: `entries` must not be empty",
+        "p.yaml:14:14: `methods` must not be empty",
         "p.yaml:17:13: expected exactly one source, found none",
         "p.yaml:18:13: expected exactly one source, found host and path",
         "p.yaml:19:38: the rule's `path` has no parameter \"b\"",
@@ -327,12 +330,12 @@ fn every_mistake_is_reported_at_its_position() {
         "p.yaml:25:13: expected exactly one source, found none",
         "p.yaml:26:30: expected the name of a header",
         "p.yaml:27:31: expected text",
-        "p.yaml:28:9: expected at least one of `entries`",
+        "p.yaml:28:9: `entries` must not be empty",
         "p.yaml:29:18: expected a list",
         "p.yaml:30:55: the rule's `path` has no parameter",
         "p.yaml:30:84: the rule has no `path`",
         "p.yaml:31:5: expected a map",
-        "p.yaml:32:5: expected at least one of `descriptors`",
+        "p.yaml:32:5: `descriptors` must not be empty",
     ];
     let shown = findings.to_string();
     for start in expected {
@@ -348,95 +351,6 @@ fn a_value_that_is_no_map_has_no_rules() {
         assert!(rules.is_empty() && findings.has_errors(), "{text}");
     }
     assert!(rules("{}").is_empty());
-}
-
-#[test]
-fn a_limit_by_address_where_clients_have_keys_is_warned_of() {
-    let address = "{key: ip, client_ip: true}";
-    for (descriptors, warnings) in [
-        (format!("[{{entries: [{address}]}}, {{entries: [{{key: k, api_key: true}}]}}]"), 1),
-        (format!("[{{entries: [{address}]}}, {{entries: [{{key: k, header: X-API-Key}}]}}]"), 1),
-        (
-            format!(
-                "[{{entries: [{address}, {{key: m, method: true}}]}}, {{entries: [{{key: k, api_key: true}}]}}]"
-            ),
-            1,
-        ),
-        (format!("[{{entries: [{address}, {{key: k, api_key: true}}]}}]"), 0),
-        (format!("[{{entries: [{address}]}}, {{entries: [{{key: k, header: x-tenant}}]}}]"), 0),
-        (format!("[{{entries: [{address}]}}]"), 0),
-    ] {
-        let (_, findings) = load(&format!("rules:\n  - descriptors: {descriptors}"));
-        assert!(!findings.has_errors(), "{findings}");
-        assert_eq!(findings.iter().count(), warnings, "{descriptors}\n{findings}");
-        let place = "p.yaml:2:30: warning: a limit by address";
-        assert!(findings.to_string().starts_with(place) || warnings == 0, "{findings}");
-    }
-}
-
-#[test]
-fn rules_that_can_be_bypassed_are_warned_of() {
-    let rule = |rule: &str| format!("rules:\n  - {rule}");
-    for (text, why) in [
-        ("descriptors: [{entries: [{key: k, header: X-Forwarded-For}]}]", "`trusted_proxies`"),
-        ("descriptors: [{entries: [{key: k, header: Authorization}]}]", "use `api_key: true`"),
-        ("descriptors: [{entries: [{key: k, cookie: sid}]}]", "clients choose this value"),
-        ("descriptors: [{entries: [{key: k, query: q, default: d}]}]", "clients choose this value"),
-        ("descriptors: [{entries: [{key: k, header: x-user-id}]}]", "unless a proxy overwrites"),
-        (
-            "descriptors: [{entries: [{key: k, cookie: s}]}, {entries: [{key: v, value: v}]}]",
-            "clients choose this value",
-        ),
-        ("{methods: [GET], descriptors: [{entries: [{key: k, value: v}]}]}", "add HEAD"),
-    ] {
-        let (_, findings) = load(&rule(text));
-        let told = findings.to_string();
-        assert!(told.contains("warning: ") && told.contains(why), "{text}: {told}");
-        assert_eq!((findings.iter().count(), findings.errors()), (1, 0), "{text}: {told}");
-    }
-    for text in [
-        "descriptors: [{entries: [{key: k, cookie: sid}]}, {entries: [{key: i, client_ip: true}]}]",
-        "descriptors: [{entries: [{key: k, cookie: sid}, {key: a, api_key: true}]}]",
-        "descriptors: [{entries: [{key: k, header: x-user-id}]}, {entries: [{key: i, client_ip: true}]}]",
-        "descriptors: [{entries: [{key: k, cookie: sid}]}, {entries: [{key: a, header: X-API-Key}]}]",
-        "{methods: [GET, HEAD], descriptors: [{entries: [{key: k, value: v}]}]}",
-        "{methods: [POST], descriptors: [{entries: [{key: k, value: v}]}]}",
-    ] {
-        let (_, findings) = load(&rule(text));
-        assert!(findings.is_empty(), "{text}: {findings}");
-    }
-}
-
-/// Gaps of a domain are reported once, for all files together.
-#[test]
-fn requests_that_meet_no_limit_are_warned_of() {
-    let all = "{descriptors: [{entries: [{key: k, client_ip: true}]}]}";
-    let key = "{entries: [{key: k, api_key: true}]}";
-    for (rules, expected) in [
-        (format!("{{path: /login, descriptors: [{key}]}}, {all}"), vec![]),
-        (format!("{{descriptors: [{key}]}}"), vec!["a request without any"]),
-        ("{descriptors: [{entries: [{key: k, api_key: true, default: none}]}]}".into(), vec![]),
-        (
-            format!("{{path: /login, descriptors: [{key}]}}"),
-            vec!["a path that no rule lists", "a request without any"],
-        ),
-        (
-            "{path: /a, descriptors: [{entries: [{key: k, value: v}]}]}".into(),
-            vec!["a path that no"],
-        ),
-        (String::new(), vec![]),
-    ] {
-        let file = format!(
-            "domain: d\nrequests: {{rules: [{rules}]}}\ndescriptors: [{{key: k, rate: 1/s}}]"
-        );
-        let loaded =
-            crate::policy::Policy::load(&[("p.yaml", &file)], crate::policy::Merging::Refuse);
-        let told: Vec<&str> = loaded.findings.lines().collect();
-        assert_eq!((told.len(), loaded.errors), (expected.len(), 0), "{rules}: {told:?}");
-        for (line, start) in told.iter().zip(&expected) {
-            assert!(line.starts_with(&format!("p.yaml:2:11: warning: {start}")), "{line}");
-        }
-    }
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! What a call does with the limits of a request.
+//! The action of a call on the limits of a request.
 
 use tidegate_core::{Limit, Op, Span};
 
 use crate::policy::model::descriptor::Hits;
 
-/// What to do with a request.
+/// The action on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::policy) enum Intent {
     /// Charge it. In-flight limits are skipped, because the caller cannot release.
@@ -34,7 +34,7 @@ impl Intent {
         matches!(self, Self::Reserve | Self::Acquire)
     }
 
-    /// Whether a limit takes part. Units are returned to an in-flight limit by a release only.
+    /// Whether a limit is decided. Only a release returns units to an in-flight limit.
     pub(super) const fn decides(self, limit: &Limit) -> bool {
         match self {
             Self::Take | Self::Reserve | Self::Return => !matches!(limit, Limit::InFlight(_)),
@@ -46,7 +46,7 @@ impl Intent {
     /// The operation on a limit with this cost.
     pub(super) fn op(self, hits: Option<Hits>, cost: u64) -> Op {
         match (self, hits) {
-            // A read uses the cost of the charge that it stands for.
+            // A read uses the cost of the corresponding charge.
             (Self::Take | Self::Reserve | Self::Acquire | Self::Read, hits) => match hits {
                 Some(Hits::Return(units)) => Op::Return(units),
                 Some(Hits::Take(units)) => Op::Take(units),

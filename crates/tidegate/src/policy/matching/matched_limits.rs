@@ -8,8 +8,8 @@ use tidegate_core::{Decision, Limit, Op, Rate, Span, Timestamp};
 
 use crate::key::{Key, Scope};
 use crate::policy::decide::control::Controls;
-use crate::policy::decide::leases::MAX_KEY_BYTES;
-use crate::policy::decide::reservations::MAX_RESERVED_BYTES;
+use crate::policy::decide::token::leases::MAX_KEY_BYTES;
+use crate::policy::decide::token::reservations::MAX_RESERVED_BYTES;
 use crate::policy::matching::intent::Intent;
 use crate::policy::matching::level::RuleId;
 use crate::policy::matching::resolve::{Match, escape, whole_text};
@@ -42,11 +42,12 @@ pub(in crate::policy) struct MatchedLimit {
     tag: (usize, usize),
     together: bool,
     is_quota: bool,
-    /// The reservation that it opens, if it is settled later.
+    /// The reservation that the charge opens, if the limit is settled after the response.
     pub(in crate::policy) reservation: Option<ReservationId>,
-    /// Whether it is the local pre-limit of the limit whose record it is.
+    /// Whether this is the local pre-limit of the limit with the same record.
     pub(in crate::policy) in_front: bool,
-    /// Whether it is what the limit of the record before leaves for all classes but the first.
+    /// Whether this is the part of the previous record's limit that classes other than the first
+    /// share.
     pub(in crate::policy) is_for_others: bool,
 }
 
@@ -70,7 +71,7 @@ struct DescriptorInput<'r> {
     intent: Intent,
     tag: (usize, usize),
     now: Timestamp,
-    /// Number of nodes, if this node decides alone about the descriptor.
+    /// Number of nodes, if this node decides the descriptor alone.
     local_nodes: Option<NonZeroU32>,
 }
 
@@ -96,7 +97,8 @@ impl DescriptorInput<'_> {
         self.intent.op(hits, limit.cost())
     }
 
-    /// What the reserve of a limit leaves, if the request belongs to any class but the most important one.
+    /// The part of a limit beside its reserve, if the request belongs to any class but the most
+    /// important one.
     fn left_for_others(
         &self,
         domain: &Domain,
@@ -139,8 +141,8 @@ impl DescriptorInput<'_> {
         }
     }
 
-    /// The reservation that a charge opens, if the limit is settled later. A key that this node decides
-    /// alone has none.
+    /// The reservation that a charge opens, if the limit is settled after the response. A key that
+    /// this node decides alone has no reservations.
     fn reservation(
         &self,
         limit: &PolicyLimit,
@@ -173,7 +175,7 @@ impl MatchedLimits {
         }
     }
 
-    /// Finds every limit that the request meets; tells them in `records`.
+    /// Finds every limit that applies to the request, and adds one record for each.
     pub(in crate::policy) fn resolve(&mut self, input: MatchInput<'_>) {
         let MatchInput { domain, controls, request, intent, now, records } = input;
         for (number, descriptor) in request.descriptors.iter().enumerate() {
@@ -218,7 +220,7 @@ impl MatchedLimits {
         }
     }
 
-    /// Puts what is decided together first, then quotas.
+    /// Sorts limits that are decided together to the front, then quotas.
     pub(in crate::policy) fn order(&mut self, records: &[Record]) {
         for matched in &mut self.matched_limits {
             matched.is_quota = records[matched.record].standing == Standing::Quota;
@@ -288,7 +290,7 @@ impl MatchedLimits {
         matched.reservation.map_or(charge, |id| charge.reserving(Reserving::Open(id)))
     }
 
-    /// The charge as a read, which takes nothing.
+    /// The charge as a read, which takes no units.
     pub(in crate::policy) fn read<'s>(&'s self, matched: &'s MatchedLimit) -> Charge<'s> {
         let charge = self.charge(matched);
         match charge.op {
@@ -376,7 +378,7 @@ impl MatchedLimits {
             let is_decided = !matches!(standing, Standing::Off | Standing::Skipped);
             let Some(numbers) = numbers.filter(|_| is_decided) else { continue };
             let op = side.op(limit);
-            // An exhausted quota may be allowed all the same, so it must not keep other limits from
+            // An exhausted quota may still be allowed, so it must not keep other limits from
             // being charged.
             let together = is_together(domain, limit) && standing == Standing::Live;
             // A limit that never denies is counted in the store each time.
@@ -399,8 +401,8 @@ impl MatchedLimits {
                 let matched = side.matched(local, op, records.len() - 1, together);
                 self.matched_limits.push(MatchedLimit { options, in_front: true, ..matched });
             }
-            // The shadow was written for the default numbers, so values with other numbers are not
-            // compared with it.
+            // The shadow limit was written for the default numbers, so it is not compared for
+            // values with other numbers.
             let shadow = limit.shadow().filter(|_| std::ptr::eq(allowance, limit.allowance()));
             let beside = shadow.and_then(|shadow| shadow.allowance().at(side.now));
             if let Some(numbers) = beside {
@@ -427,7 +429,7 @@ impl MatchedLimits {
         limit.enforce().holds(secret, limit.id(), text)
     }
 
-    /// Takes out the limits that others replace, wherever in the request they stand.
+    /// Removes the limits that others replace, at any position in the request.
     fn drop_replaced(&mut self, domain: &Domain, records: &mut [Record]) {
         let limit_of = |record: &Record| match record.source {
             LimitSource::Policy { rule, limit, .. } => domain.rule(rule).limits().get(limit),
@@ -449,7 +451,7 @@ impl MatchedLimits {
         let replaced: Vec<bool> =
             records.iter().map(|record| is_replaced(record, records)).collect();
         for (record, replaced) in records.iter_mut().zip(&replaced) {
-            // Whatever is unlimited is so even if it is replaced.
+            // An unlimited limit stays unlimited if it is replaced.
             if *replaced && record.standing != Standing::Unlimited {
                 record.standing = Standing::Replaced;
             }

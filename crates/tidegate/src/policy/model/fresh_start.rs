@@ -6,8 +6,9 @@ use std::collections::HashMap;
 
 use crate::policy::Policy;
 use crate::policy::document::finding::quoted;
-use crate::policy::model::allowance::{Allowance, in_words};
+use crate::policy::model::allowance::Allowance;
 use crate::policy::model::calendar::{Calendar, CalendarUnit};
+use crate::policy::model::in_words::in_words;
 use crate::policy::model::limit::PolicyLimit;
 
 /// The most limits that are listed.

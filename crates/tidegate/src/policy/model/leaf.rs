@@ -100,7 +100,7 @@ mod tests {
     fn values_have_positions() {
         let text = "store:\n  url: memory\n  nodes: 3\nfiles: [a, b]\nnone:\n";
         let found = leaves("s.yaml", text).unwrap();
-        let told: Vec<String> = found
+        let lines: Vec<String> = found
             .iter()
             .map(|leaf| {
                 let steps: Vec<_> =
@@ -113,7 +113,7 @@ mod tests {
             "store@s.yaml:1:1 nodes@s.yaml:3:3 Some(Text(\"3\")) s.yaml:3:10",
             "files@s.yaml:4:1 Some(List([\"a\", \"b\"])) s.yaml:4:8",
         ];
-        assert_eq!(told[..3], expected);
+        assert_eq!(lines[..3], expected);
         assert_eq!(found[3].value, None);
     }
 

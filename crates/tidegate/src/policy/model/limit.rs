@@ -10,13 +10,15 @@ use tidegate_core::shed::Reserve;
 use tidegate_core::{AlgorithmName, Limit, Span, Timestamp};
 
 use crate::key::Scope;
-use crate::policy::decide::retry_spread::RetrySpread;
-use crate::policy::decide::shadow::Variant;
+use crate::policy::decide::stats::retry_spread::RetrySpread;
+use crate::policy::decide::stats::shadow::Variant;
 use crate::policy::decide::stats::{Counter, LimitStats};
 use crate::policy::model::allowance::Allowance;
 use crate::policy::model::settling::Settling;
 use crate::policy::model::share::Share;
 use crate::store::{LimitOptions, OnStoreFailure, Tier};
+#[cfg(feature = "http")]
+use crate::verdict::KnownFields;
 
 /// A limit of a rule.
 #[derive(Clone, Debug)]
@@ -45,25 +47,28 @@ pub struct PolicyLimit {
     pub(in crate::policy) replaces: Box<[Box<str>]>,
     /// The part of an in-flight limit that is kept for the first class.
     pub(crate) reserve: Option<ReservedPart>,
-    /// Present if its denials protect the server (503); spreads the retries of the clients.
+    /// Set if denials protect the server (503); spreads the retries of clients.
     pub(in crate::policy) sheds: Option<Arc<RetrySpread>>,
-    /// How it is settled after the response, if it is.
+    /// How the limit is settled after the response, if it is.
     pub(in crate::policy) settling: Option<Arc<Settling>>,
     /// Its counters, which survive a change of its numbers.
     pub(in crate::policy) counter: Arc<Counter>,
+    /// What the header fields of all its admissions have in common.
+    #[cfg(feature = "http")]
+    pub(crate) fields: KnownFields,
 }
 
 /// A part of an in-flight limit that is kept for the first class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReservedPart {
     pub(in crate::policy) percent: u8,
-    /// The name of what is left for the other classes.
+    /// The name of the part for the other classes.
     pub(crate) name: Box<str>,
 }
 
 impl ReservedPart {
-    /// What these numbers leave for the other classes; at least one place, which runtime overrides may
-    /// otherwise not leave.
+    /// The part of these numbers for the other classes; at least one place, which runtime overrides
+    /// might otherwise not leave.
     pub(in crate::policy) fn for_others(
         &self,
         (limit, scope): (Limit, Scope),

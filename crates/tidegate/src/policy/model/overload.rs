@@ -81,14 +81,19 @@ impl Classes {
         u8::try_from(rank).ok().map(Class::new)
     }
 
-    /// The name of the header in which a request names its class.
+    /// The name of the header in which a request names its class. `None` for `priority`, which names none.
     pub fn header(&self) -> Option<&str> {
+        self.header_read().filter(|name| *name != PRIORITY)
+    }
+
+    /// The name of the header that may change the class of a request.
+    pub fn header_read(&self) -> Option<&str> {
         self.header.as_ref().map(|header| &*header.name)
     }
 
-    /// The class of a request whose header has these values: a lower one than `class`, or whichever the
-    /// header names if the peer is trusted. Of several values the least important counts, and values that
-    /// name no class do not.
+    /// The class of a request whose header has these values: a less important class than `class`,
+    /// or any class if the peer is trusted. Of several values the least important counts; values
+    /// that name no class are ignored.
     pub(in crate::policy) fn by_header<'v>(
         &self,
         class: Class,
@@ -96,6 +101,9 @@ impl Classes {
         peer: Option<IpAddr>,
     ) -> Class {
         let values = values.filter_map(|value| std::str::from_utf8(value).ok());
+        if self.header_read() == Some(PRIORITY) {
+            return self.by_urgency(class, values.filter_map(urgency).max());
+        }
         let Some(named) = values.filter_map(|value| self.named(value.trim())).max() else {
             return class;
         };
@@ -104,6 +112,27 @@ impl Classes {
         });
         if is_trusted { named } else { named.max(class) }
     }
+
+    /// The class of a request with this urgency of RFC 9218; 3 is the default.
+    fn by_urgency(&self, class: Class, urgency: Option<usize>) -> Class {
+        let steps = urgency.unwrap_or(3).saturating_sub(3);
+        let last = self.classes.len().saturating_sub(1).max(class.rank());
+        u8::try_from((class.rank() + steps).min(last)).map_or(class, Class::new)
+    }
+}
+
+/// The header of RFC 9218.
+pub(in crate::policy) const PRIORITY: &str = "priority";
+
+/// `u` of a `priority` such as `u=5, i`, from 0 to 7; the last one, if it is repeated.
+fn urgency(value: &str) -> Option<usize> {
+    let members = value.split(',').filter_map(|member| member.trim().strip_prefix("u="));
+    let mut digits =
+        members.map(|member| member.split_once(';').map_or(member, |(item, _)| item).trim());
+    match digits.next_back()?.as_bytes() {
+        [digit @ b'0'..=b'7'] => Some(usize::from(digit - b'0')),
+        _ => None,
+    }
 }
 
 /// A concurrency limiter of a domain.
@@ -111,10 +140,10 @@ impl Classes {
 pub struct Protection {
     pub(in crate::policy) name: Box<str>,
     pub(in crate::policy) numbers: ProtectionNumbers,
-    /// Built when the first request needs it. Policies that are loaded one after the other share it as
-    /// long as its numbers stay.
+    /// Built when the first request needs it. Successive policies share the limiter as long as its
+    /// numbers stay the same.
     pub(in crate::policy) limiter: Arc<OnceLock<ConcurrencyLimiter>>,
-    /// The limiter of the last policy, if its numbers were others.
+    /// The limiter of the previous policy, if it had other numbers.
     pub(in crate::policy) before: Option<ConcurrencyLimiter>,
 }
 
@@ -183,7 +212,7 @@ impl Protection {
         self.limiter.get_or_init(|| self.numbers.build(clock, self.before.as_ref()))
     }
 
-    /// The same, with the limiter of the policy before.
+    /// Takes over the limiter of the previous policy.
     pub(in crate::policy) fn continuing(&mut self, old: &Self) {
         if self.numbers == old.numbers {
             self.limiter = Arc::clone(&old.limiter);
@@ -230,7 +259,7 @@ impl ProtectionNumbers {
     }
 }
 
-/// The concurrency limiter of a request, and what it needs to know of the request.
+/// The concurrency limiter that must admit a request, with the facts that it needs.
 #[derive(Clone, Debug)]
 #[doc(hidden)]
 pub struct Guard {
@@ -240,6 +269,6 @@ pub struct Guard {
     pub class: Class,
     /// When the request ends.
     pub hold: HoldUntil,
-    /// A hash of the user, if the request tells one: a user is either served throughout or not at all.
+    /// A hash of the user, if known, so that either all requests of a user are served or none.
     pub identity: Option<u64>,
 }

@@ -8,7 +8,7 @@ use tidegate_core::Timestamp;
 
 use crate::policy::decide::control::{Controls, OtherNumbers};
 use crate::policy::decide::limiter::PolicyLimiter;
-use crate::policy::model::allowance::in_words;
+use crate::policy::model::in_words::in_words;
 use crate::policy::model::rule::Domain;
 use crate::store::{DomainRevision, Revisions, Store};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a limit counts of a request that it admitted.
+/// How a limit charges a request after its response is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settling {
     /// `count` or `refund`.
@@ -27,15 +27,21 @@ pub enum ActualSource {
     Header(Box<str>),
     /// In this trailer of the response, in lower case.
     Trailer(Box<str>),
-    /// The application tells it.
+    /// The application reports it.
     Application,
 }
 
-/// Statuses of responses, as ranges.
+/// Statuses of responses, as ranges: of HTTP from 100 on, of gRPC up to 16.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statuses(pub(in crate::policy) Box<[(u16, u16)]>);
 
 impl Settling {
+    /// Whether the code of a gRPC call decides, which may follow the body.
+    pub(in crate::policy) fn reads_grpc_codes(&self) -> bool {
+        let statuses = self.by_status.as_ref().map(ByStatus::statuses);
+        statuses.is_some_and(|statuses| statuses.0.iter().any(|(first, _)| is_grpc_code(*first)))
+    }
+
     /// `count` or `refund`.
     pub const fn by_status(&self) -> Option<&ByStatus> {
         self.by_status.as_ref()
@@ -56,26 +62,58 @@ impl Settling {
 }
 
 impl ByStatus {
-    /// Whether a request with this status counts.
-    pub fn counts(&self, status: u16) -> bool {
+    const fn statuses(&self) -> &Statuses {
         match self {
-            Self::Count(statuses) => statuses.contains(status),
-            Self::Refund(statuses) => !statuses.contains(status),
+            Self::Count(statuses) | Self::Refund(statuses) => statuses,
+        }
+    }
+
+    /// Whether a request with these statuses counts.
+    pub(in crate::policy) fn counts(&self, known: &[Option<u16>]) -> bool {
+        let is_in = |statuses: &Statuses| known.iter().flatten().any(|it| statuses.contains(*it));
+        match self {
+            Self::Count(statuses) => is_in(statuses),
+            Self::Refund(statuses) => !is_in(statuses),
         }
     }
 }
 
 impl Statuses {
-    /// The most entries of a list.
+    /// Maximum number of entries of a list.
     pub const MOST: usize = 32;
 
-    /// Whether this status is among them.
+    /// The names of gRPC codes, by number.
+    #[doc(hidden)]
+    pub const GRPC_CODES: [&'static str; 17] = [
+        "OK",
+        "CANCELLED",
+        "UNKNOWN",
+        "INVALID_ARGUMENT",
+        "DEADLINE_EXCEEDED",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "RESOURCE_EXHAUSTED",
+        "FAILED_PRECONDITION",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "INTERNAL",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+        "UNAUTHENTICATED",
+    ];
+
+    /// Whether the list contains this status.
     pub fn contains(&self, status: u16) -> bool {
         self.0.iter().any(|(first, last)| (*first..=*last).contains(&status))
     }
 
-    /// `401`, or `5xx` for 500 to 599, from 100 to 599.
+    /// `401`, or `5xx` for 500 to 599, from 100 to 599; or the name of a gRPC code.
     pub(in crate::policy) fn range(text: &str) -> Option<(u16, u16)> {
+        if let Some(code) = Self::GRPC_CODES.iter().position(|name| *name == text) {
+            return Some((code as u16, code as u16));
+        }
         if let Some(class) = text.strip_suffix("xx") {
             let first = class.parse::<u16>().ok().filter(|class| (1..=5).contains(class))? * 100;
             return Some((first, first + 99));
@@ -89,16 +127,21 @@ impl fmt::Display for Statuses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, (first, last)) in self.0.iter().enumerate() {
             let comma = if number > 0 { ", " } else { "" };
-            match first == last {
-                true => write!(f, "{comma}{first}")?,
-                false => write!(f, "{comma}{}xx", first / 100)?,
+            match Self::GRPC_CODES.get(usize::from(*first)) {
+                Some(name) => write!(f, "{comma}{name}")?,
+                None if first == last => write!(f, "{comma}{first}")?,
+                None => write!(f, "{comma}{}xx", first / 100)?,
             }
         }
         Ok(())
     }
 }
 
-/// As `explain` tells it.
+const fn is_grpc_code(status: u16) -> bool {
+    status < Statuses::GRPC_CODES.len() as u16
+}
+
+/// As shown by `explain`.
 impl fmt::Display for Settling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.by_status {
@@ -134,10 +177,42 @@ mod tests {
         assert_eq!(statuses.to_string(), "401, 5xx");
         for (status, is_in) in [(400, false), (401, true), (499, false), (500, true), (599, true)] {
             assert_eq!(statuses.contains(status), is_in, "{status}");
-            assert_eq!(ByStatus::Count(statuses.clone()).counts(status), is_in, "{status}");
-            assert_eq!(ByStatus::Refund(statuses.clone()).counts(status), !is_in, "{status}");
+            assert_eq!(
+                ByStatus::Count(statuses.clone()).counts(&[Some(status), None]),
+                is_in,
+                "{status}"
+            );
+            assert_eq!(
+                ByStatus::Refund(statuses.clone()).counts(&[Some(status), None]),
+                !is_in,
+                "{status}"
+            );
         }
-        for wrong in ["99", "600", "0xx", "6xx", "xx", "", "4x", "4XX", "-1", "70000"] {
+        let codes = read(&["UNAUTHENTICATED", "OK", "401"]).unwrap();
+        assert_eq!(codes.to_string(), "UNAUTHENTICATED, OK, 401");
+        for (status, is_in) in [(16, true), (0, true), (401, true), (1, false), (200, false)] {
+            assert_eq!(codes.contains(status), is_in, "{status}");
+        }
+        let call = [Some(200), Some(16)];
+        assert!(ByStatus::Count(codes.clone()).counts(&call));
+        assert!(!ByStatus::Refund(codes).counts(&call));
+        for wrong in [
+            "16",
+            "0",
+            "unauthenticated",
+            "Unauthenticated",
+            "OKAY",
+            "99",
+            "600",
+            "0xx",
+            "6xx",
+            "xx",
+            "",
+            "4x",
+            "4XX",
+            "-1",
+            "70000",
+        ] {
             assert_eq!(Statuses::range(wrong), None, "{wrong}");
         }
     }

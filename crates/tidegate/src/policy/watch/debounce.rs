@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Changes closer together than this count as one.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// Number of [`QUIET`] periods after which files that keep changing are read all the same.
+/// Number of [`QUIET`] periods after which files are read although they keep changing.
 const MAX_ROUNDS: u32 = 10;
 
 /// Signals file events, requests for a reload and the end of the watch to the thread. It keeps

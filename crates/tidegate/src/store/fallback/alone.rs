@@ -16,7 +16,7 @@ const OWN_LEASE: u64 = 1 << 63;
 const REFUSED: Span = Span::from_secs(1);
 
 /// Whether a charge is about a lease that was granted here.
-pub(super) fn is_own_lease(charge: &Charge<'_>) -> bool {
+pub(in crate::store) fn is_own_lease(charge: &Charge<'_>) -> bool {
     matches!(charge.op, Op::Release(it) | Op::Renew(it) if it.number() >= OWN_LEASE)
 }
 
@@ -30,7 +30,7 @@ enum FallbackAction {
 
 impl<S: Store + 'static> Layers<S> {
     /// Decides a batch as the policies say for a store that failed with `error`. Fails if only the store can do it.
-    pub(super) fn decide_alone(
+    pub(in crate::store) fn decide_alone(
         &self,
         now: Timestamp,
         batch: Batch<'_>,
@@ -38,35 +38,45 @@ impl<S: Store + 'static> Layers<S> {
         decisions: &mut Vec<Decision>,
     ) -> Result<DecisionSource, StoreError> {
         let charges = batch.charges;
-        if batch.is_all_or_nothing() {
-            let before = decisions.len();
-            let (_, source) = self.take_alone(now, charges, error, decisions);
-            if all_allowed(&decisions[before..]) {
-                self.owe(now, charges);
-            }
-            return Ok(source);
-        }
         if !charges.iter().all(is_own_lease) {
             self.fallback.record_failure(now, error);
         }
         let now = self.time(now);
-        let each = charges.iter().map(|charge| self.decide_one(now, charge, error));
-        let own: Option<Vec<Decision>> = each.collect();
-        decisions.extend(own.ok_or_else(|| error.clone())?);
+        if batch.is_all_or_nothing() {
+            let mut own = self.take_shares(now, charges, error);
+            for charge in charges {
+                if let (Op::Take(cost), true) = (charge.op, all_allowed(&own)) {
+                    self.fallback.pending.owe(now, charge, cost);
+                }
+            }
+            decisions.append(&mut own);
+        } else {
+            let each = charges.iter().map(|charge| self.decide_one(now, charge, error));
+            let own: Option<Vec<Decision>> = each.collect();
+            decisions.extend(own.ok_or_else(|| error.clone())?);
+        }
         Ok(self.count(charges, error))
     }
 
-    /// Decides takes and reads all or nothing, without a pending debit for admitted units. Returns the time by
-    /// the store's clock.
-    pub(super) fn take_alone(
+    /// Decides takes and reads without taking units.
+    pub(super) fn read_shares(
         &self,
         now: Timestamp,
         charges: &[Charge<'_>],
         error: &StoreError,
-        decisions: &mut Vec<Decision>,
-    ) -> (Timestamp, DecisionSource) {
-        self.fallback.record_failure(now, error);
-        let now = self.time(now);
+    ) -> Vec<Decision> {
+        let reads = charges.iter().map(|charge| Charge { op: read(charge.op), ..*charge });
+        let reads: Vec<Charge<'_>> = reads.collect();
+        self.take_shares(self.time(now), &reads, error)
+    }
+
+    /// Decides takes and reads all or nothing, without a pending debit for admitted units.
+    fn take_shares(
+        &self,
+        now: Timestamp,
+        charges: &[Charge<'_>],
+        error: &StoreError,
+    ) -> Vec<Decision> {
         let actions: Vec<FallbackAction> =
             charges.iter().map(|it| self.action(now, it, error)).collect();
         let is_denied =
@@ -81,21 +91,11 @@ impl<S: Store + 'static> Layers<S> {
         let (shares, mut own): (Vec<Charge<'_>>, _) = (shares.collect(), Vec::new());
         self.fallback.shares.decide_together(now, &shares, |decision| own.push(mark(decision)));
         let mut own = own.into_iter();
-        decisions.extend(actions.iter().filter_map(|action| match action {
+        let each = actions.iter().filter_map(|action| match action {
             FallbackAction::Said(decision) => Some(*decision),
             FallbackAction::Share(_) => own.next(),
-        }));
-        (now, self.count(charges, error))
-    }
-
-    /// Adds the pending debits of an admitted request.
-    pub(super) fn owe(&self, now: Timestamp, charges: &[Charge<'_>]) {
-        let now = self.time(now);
-        for charge in charges {
-            if let Op::Take(cost) = charge.op {
-                self.fallback.pending.owe(now, charge, cost);
-            }
-        }
+        });
+        each.collect()
     }
 
     /// Decides a charge alone; `None` if only the store can do it.
@@ -184,7 +184,7 @@ impl<S: Store + 'static> Layers<S> {
 
     /// The mode of a charge. `allow` is for a store that is unavailable: a store that refuses, and more
     /// requests than may wait for it, admit no more than the node's share.
-    pub(super) fn mode(&self, charge: &Charge<'_>, error: &StoreError) -> OnStoreFailure {
+    fn mode(&self, charge: &Charge<'_>, error: &StoreError) -> OnStoreFailure {
         match charge.options.on_store_failure.unwrap_or(self.fallback.otherwise) {
             OnStoreFailure::Allow
                 if !error.is_outage() || matches!(error, StoreError::Overloaded) =>
@@ -205,7 +205,7 @@ impl<S: Store + 'static> Layers<S> {
     }
 
     /// Counts charges by their modes; returns the worst.
-    fn count(&self, charges: &[Charge<'_>], error: &StoreError) -> DecisionSource {
+    pub(super) fn count(&self, charges: &[Charge<'_>], error: &StoreError) -> DecisionSource {
         // The store has no part in a lease that was granted here.
         let charges = charges.iter().filter(|charge| !is_own_lease(charge));
         let sources = charges.map(|charge| {
@@ -232,11 +232,6 @@ const fn read(op: Op) -> Op {
         Op::Take(cost) => Op::Read(cost),
         op => op,
     }
-}
-
-/// The lease of a decision, by the number that the share granted it with.
-pub(super) fn own_lease(decision: &Decision) -> Option<LeaseId> {
-    decision.lease.and_then(|lease| LeaseId::new(lease.number() & !OWN_LEASE))
 }
 
 /// Marks the lease as granted here.

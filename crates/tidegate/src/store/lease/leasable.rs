@@ -30,7 +30,7 @@ pub fn leased(limit: &Limit) -> Option<Limit> {
 
 /// Whether the units of a charge's limit may be taken in advance.
 pub(super) const fn is_leased(charge: &Charge<'_>) -> bool {
-    let is_leased = matches!(charge.options.tier, Tier::Leased);
+    let is_leased = matches!(charge.options.tier, Tier::Leased) && charge.options.shards.is_none();
     is_leased
         && match charge.limit {
             Limit::Bucket(bucket) => bucket.burst() == bucket.capacity(),

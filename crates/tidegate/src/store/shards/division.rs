@@ -87,8 +87,8 @@ impl Division {
 
     /// The decision of the whole key, estimated from the decisions of some shards: the other shards are taken
     /// to have as many units left.
-    pub(super) fn whole(&self, asked: &[(u32, Decision)], last: &Decision) -> Decision {
-        let all = asked.iter().map(|(_, decision)| decision);
+    pub(super) fn whole(&self, asked: &[Decision], last: &Decision) -> Decision {
+        let all = asked.iter();
         let (left, of) = all.clone().fold((0_u128, 0_u128), |(left, of), it| {
             (left + u128::from(it.remaining), of + u128::from(it.limit))
         });

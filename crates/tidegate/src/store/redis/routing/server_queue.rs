@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use foldhash::fast::RandomState;
 use redis::Value;
 use tidegate_core::{Op, Timestamp};
 use tokio::sync::{Semaphore, mpsc};
@@ -66,7 +67,7 @@ struct Sender {
 /// A call and the server's reply.
 struct Sent {
     reply: Result<Value, Failure>,
-    call: Call,
+    call: Box<Call>,
     requests: Vec<Request>,
     to: Connected,
 }
@@ -124,9 +125,9 @@ async fn dispatch(
     sender: Arc<Sender>,
     (max_batch, pipeline): (usize, usize),
 ) {
-    let mut slots: HashMap<u16, Waiting> = HashMap::new();
+    let mut slots: HashMap<u16, Waiting, RandomState> = HashMap::default();
     let mut in_flight: JoinSet<Option<StoreError>> = JoinSet::new();
-    let mut slot_of: HashMap<task::Id, u16> = HashMap::new();
+    let mut slot_of: HashMap<task::Id, u16, RandomState> = HashMap::default();
     let (mut arrived, mut touched, mut is_open) = (Vec::new(), Vec::new(), true);
     let mut time = QueueTime::start();
     let bounds = Bounds { max_batch, one_time: sender.scripts.time == TimeSource::Caller };
@@ -179,7 +180,8 @@ async fn dispatch(
                 let task = in_flight.spawn(sender.deliver(call, requests));
                 slot_of.insert(task.id(), slot);
             }
-            if waiting.in_flight == 0 && waiting.requests.is_empty() {
+            // The only slot of a single server is kept.
+            if waiting.in_flight == 0 && waiting.requests.is_empty() && slot != 0 {
                 slots.remove(&slot);
             }
         }
@@ -195,9 +197,12 @@ struct Bounds {
 }
 
 /// The next command of a slot: as many requests as fit, without those whose callers have given up.
-fn gather(waiting: &mut VecDeque<Request>, bounds: Bounds) -> Option<(Call, Vec<Request>)> {
+fn gather(waiting: &mut VecDeque<Request>, bounds: Bounds) -> Option<(Box<Call>, Vec<Request>)> {
+    if waiting.is_empty() {
+        return None;
+    }
     let Bounds { max_batch, one_time } = bounds;
-    let (mut call, mut requests) = (Call::default(), Vec::<Request>::new());
+    let (mut call, mut requests) = (Box::<Call>::default(), Vec::<Request>::new());
     while let Some(request) = waiting.pop_front() {
         if request.is_pointless() {
             continue;
@@ -221,20 +226,21 @@ impl Sender {
     /// Sends a call and answers its requests. Returns an error if the server is unavailable.
     async fn deliver(
         self: Arc<Self>,
-        mut call: Call,
+        mut call: Box<Call>,
         mut requests: Vec<Request>,
     ) -> Option<StoreError> {
         let connected = match self.connection.connected_soon().await {
             Ok(connected) => connected,
             Err(error) => {
-                self.failed(Failure::Refused(error.clone()), requests).await;
+                // What few commands need is boxed, so that the task of a command is small.
+                Box::pin(self.failed(Failure::Refused(error.clone()), requests)).await;
                 return Some(error);
             }
         };
         // Some callers may have given up while the connection was being made.
         if requests.iter().any(Request::is_pointless) {
             requests.retain(|request| !request.is_pointless());
-            call = Call::default();
+            *call = Call::default();
             requests.retain(|request| call.add(&request.items));
             if requests.is_empty() {
                 return None;
@@ -246,7 +252,7 @@ impl Sender {
                 None
             }
             Ok(Sent { reply: Err(failure), requests, .. }) => {
-                self.failed(failure, requests).await;
+                Box::pin(self.failed(failure, requests)).await;
                 None
             }
             Err(Late::Silent) => Some(StoreError::Timeout),
@@ -258,7 +264,7 @@ impl Sender {
     /// background task handles the reply.
     async fn send(
         self: &Arc<Self>,
-        call: Call,
+        call: Box<Call>,
         mut requests: Vec<Request>,
         to: Connected,
     ) -> Result<Sent, Late> {
@@ -271,7 +277,7 @@ impl Sender {
             let reply = match reply {
                 // Only once: a script sent with its text cannot be unknown.
                 Err(Failure::NoScript) => {
-                    sender.send_as(&call, &to, Text::Whole, (asking, now)).await
+                    Box::pin(sender.send_as(&call, &to, Text::Whole, (asking, now))).await
                 }
                 reply => reply,
             };
@@ -313,7 +319,7 @@ impl Sender {
         let repairs = self.settled.load(Ordering::Relaxed);
         let command = call.command(self.scripts, How { text, repairs, now });
         match asking {
-            true => self.connection.exchange_asking(to, &command).await,
+            true => Box::pin(self.connection.exchange_asking(to, &command)).await,
             false => self.connection.exchange(to, &command).await,
         }
     }
@@ -364,7 +370,7 @@ impl Sender {
             if request.is_pointless() {
                 return;
             }
-            let mut call = Call::default();
+            let mut call = Box::<Call>::default();
             call.add(&request.items);
             let connected = match self.connection.connected_soon().await {
                 Ok(connected) => connected,
@@ -388,35 +394,44 @@ impl Sender {
     /// no other code would; units of a rate stay charged, because the caller may have relied on
     /// them.
     async fn answer(&self, call: &Call, reply: &Value, requests: Vec<Request>, to: &Connected) {
-        let answers = match call.answers(reply) {
-            Ok(answers) => answers,
-            Err(error) => return requests.into_iter().for_each(|r| r.fail(error.clone())),
-        };
         let now = requests.first().map_or(Timestamp::EPOCH, |request| request.now);
-        let mut orphans = Call::default();
-        for (request, answered) in requests.into_iter().zip(answers) {
-            let Request { items, answer, .. } = request;
-            let undelivered = match answer {
-                Some(answer) => answer.send(answered).err(),
-                None => Some(answered),
-            };
-            if let Some(Ok(Answered::Decisions(decided))) = undelivered {
-                for (item, decision) in items.iter().zip(decided.decisions) {
-                    if let (Some(lease), Work::Operate(Op::Take(_) | Op::Force(_))) =
-                        (decision.lease, item.script_args.work)
-                    {
-                        let work = Work::Operate(Op::Release(lease));
-                        let script_args = ScriptArgs { work, ..item.script_args };
-                        orphans.add(&[Item { name: item.name.clone(), script_args }]);
-                    }
-                }
-            }
-        }
+        let orphans = distribute(call, reply, requests);
         if orphans.len() > 0 {
             let repairs = self.settled.load(Ordering::Relaxed);
             let command = orphans.command(self.scripts, How { text: Text::Whole, repairs, now });
             // If this fails too, the lease expires.
-            let _ = self.connection.send(to, &command).await;
+            let _ = Box::pin(self.connection.send(to, &command)).await;
         }
     }
+}
+
+/// Answers requests, and returns the releases of leases whose callers have given up.
+fn distribute(call: &Call, reply: &Value, requests: Vec<Request>) -> Call {
+    let mut orphans = Call::default();
+    let answers = match call.answers(reply) {
+        Ok(answers) => answers,
+        Err(error) => {
+            requests.into_iter().for_each(|request| request.fail(error.clone()));
+            return orphans;
+        }
+    };
+    for (request, answered) in requests.into_iter().zip(answers) {
+        let Request { items, answer, .. } = request;
+        let undelivered = match answer {
+            Some(answer) => answer.send(answered).err(),
+            None => Some(answered),
+        };
+        if let Some(Ok(Answered::Decisions(decided))) = undelivered {
+            for (item, decision) in items.iter().zip(decided.decisions) {
+                if let (Some(lease), Work::Operate(Op::Take(_) | Op::Force(_))) =
+                    (decision.lease, item.script_args.work)
+                {
+                    let work = Work::Operate(Op::Release(lease));
+                    let script_args = ScriptArgs { work, ..item.script_args };
+                    orphans.add(&[Item { name: item.name.clone(), script_args }]);
+                }
+            }
+        }
+    }
+    orphans
 }

@@ -209,7 +209,7 @@ impl Call {
             command.arg(&entry.name);
         });
         match shape {
-            Shape::Single => self.script_args_list[0].write_single(&mut command, how.repairs),
+            Shape::Single => self.script_args_list[0].write_numbers(&mut command, how.repairs),
             Shape::Buckets => {
                 let words = self.entries.iter().any(|entry| entry.word() > 0);
                 command.arg(self.script_args_list.len()).arg(u8::from(words));

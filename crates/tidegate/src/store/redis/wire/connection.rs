@@ -146,6 +146,13 @@ impl Connection {
 
     /// Like [`Connection::connected`], but waits no longer than the deadline.
     pub(in crate::store::redis) async fn connected_soon(&self) -> Result<Connected, StoreError> {
+        if let State::Up(connected) = &*self.state.borrow() {
+            return Ok(connected.clone());
+        }
+        Box::pin(self.connecting_soon()).await
+    }
+
+    async fn connecting_soon(&self) -> Result<Connected, StoreError> {
         let connected = listen(self.deadline(), self.connected()).await;
         connected.unwrap_or_else(|Silent| {
             Err(StoreError::unavailable(format!("no connection to {} yet", self.address())))

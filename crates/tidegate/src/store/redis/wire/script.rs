@@ -51,7 +51,6 @@ impl Script {
 pub(in crate::store::redis) struct Scripts {
     pub(in crate::store::redis) time: TimeSource,
     pub(in crate::store::redis) bucket: Script,
-    pub(in crate::store::redis) whole_bucket: Script,
     pub(in crate::store::redis) fixed_window: Script,
     pub(in crate::store::redis) sliding_window: Script,
     pub(in crate::store::redis) sliding_log: Script,
@@ -87,7 +86,6 @@ impl Scripts {
         Self {
             time,
             bucket: bucket(include_str!("../lua/single_bucket.lua")),
-            whole_bucket: bucket(include_str!("../lua/single_whole_bucket.lua")),
             fixed_window: single("fixed_window", FIXED_WINDOW),
             sliding_window: single("sliding_window", SLIDING_WINDOW),
             sliding_log: single("sliding_log", SLIDING_LOG),
@@ -134,11 +132,9 @@ mod tests {
     fn no_script_changes_unnoticed() {
         let scripts = Scripts::by(TimeSource::Store);
         let Scripts { bucket, fixed_window, sliding_window, sliding_log, inflight, .. } = scripts;
-        let Scripts { whole_bucket, batch_bucket, .. } = scripts;
-        let batch = &scripts.batch;
+        let Scripts { batch_bucket, batch, .. } = scripts;
         for (name, script, hash) in [
             ("bucket", bucket, "1c9965ad1117e1bcebb208e6f7a69eb2671c73e0"),
-            ("whole_bucket", whole_bucket, "b334dda53a3ee7abea2cef690a5f3228c8d404a7"),
             ("fixed_window", fixed_window, "01896e721214d6bc360ef7927edeea549a778517"),
             ("sliding_window", sliding_window, "47708c74fcd08f9a2803d513658c9e8bb1001f3c"),
             ("sliding_log", sliding_log, "20f646a01f1bceb4ecb6201aa9c5fec8896b746f"),

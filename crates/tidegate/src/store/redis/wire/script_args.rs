@@ -138,7 +138,6 @@ impl ScriptArgs {
     /// The script for one take.
     pub(in crate::store::redis) fn single<'a>(&self, scripts: &'a Scripts) -> &'a Script {
         match &self.limit {
-            Limit::Bucket(bucket) if is_whole(bucket) => &scripts.whole_bucket,
             Limit::Bucket(_) => &scripts.bucket,
             Limit::FixedWindow(_) => &scripts.fixed_window,
             Limit::SlidingWindow(_) => &scripts.sliding_window,
@@ -147,17 +146,6 @@ impl ScriptArgs {
             Limit::Blocking(_) => &scripts.blocking,
             // `Limit` is non-exhaustive; the store must not guess an unknown family.
             _ => unreachable!("every family has a script"),
-        }
-    }
-
-    /// Appends the numbers that the script reads.
-    pub(in crate::store::redis) fn write_single(&self, command: &mut Cmd, repairs: bool) {
-        match &self.limit {
-            Limit::Bucket(bucket) if is_whole(bucket) => {
-                let cost = cost(bucket, self.verb()).ticks;
-                command.arg(cost).arg(bucket.fill_time().ticks).arg(u8::from(repairs));
-            }
-            _ => self.write_numbers(command, repairs),
         }
     }
 
@@ -258,11 +246,6 @@ fn never_fits(limit: &Limit, verb: Verb) -> bool {
         _ => u64::MAX,
     };
     verb.number() > capacity.min(MAX_COST)
-}
-
-/// Whether every instant is a whole number of microseconds.
-fn is_whole(bucket: &Bucket) -> bool {
-    bucket.denominator() == 1
 }
 
 /// The time that the units take to refill; units beyond the capacity take longer than a full
