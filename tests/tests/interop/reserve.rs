@@ -105,6 +105,23 @@ fn is_admitted(gateway: SocketAddr, slow: &Slow) -> bool {
     slow.reached() > before
 }
 
+/// Sends critical requests until so many have taken the places of a killed gateway.
+fn regain(gateway: SocketAddr, slow: &Slow, places: usize) -> Vec<JoinHandle<Option<Answer>>> {
+    let mut regained = Vec::new();
+    wait_until("the killed gateway's places are free", TIMEOUT, || {
+        let before = slow.reached();
+        let call = send(gateway, 0, "/pay");
+        wait_until("an answer or a request in progress", TIMEOUT, || {
+            call.is_finished() || slow.reached() > before
+        });
+        if !call.is_finished() {
+            regained.push(call);
+        }
+        regained.len() >= places
+    });
+    regained
+}
+
 #[test]
 fn ov_05_three_gateways_keep_a_reserve_and_a_killed_one_returns_its_part() {
     let redis = RedisServer::start();
@@ -160,18 +177,7 @@ fn ov_05_three_gateways_keep_a_reserve_and_a_killed_one_returns_its_part() {
     );
 
     daemons[2].kill();
-    let mut regained = Vec::new();
-    wait_until("the killed gateway's places are free", TIMEOUT, || {
-        let before = slow.reached();
-        let call = send(gateways[0], 0, "/pay");
-        wait_until("an answer or a request in progress", TIMEOUT, || {
-            call.is_finished() || slow.reached() > before
-        });
-        if !call.is_finished() {
-            regained.push(call);
-        }
-        regained.len() >= missing
-    });
+    let regained = regain(gateways[0], &slow, missing);
     let refused = send(gateways[1], 1, "/pay").join().expect("no panic").expect("an answer");
     assert_eq!((refused.status, slow.reached()), (503, 100 + missing));
 
