@@ -10,7 +10,7 @@ use tidegate_tests::servers::{Certificates, Daemon, DaemonSetup, our_program, wa
 /// No time is judged here: `cargo xtask bench hostile` measures.
 #[test]
 fn normal_requests_are_answered_beside_every_kind_of_hostile_client() {
-    let effort = Effort { rounds: 1, part: Duration::from_millis(100) };
+    let effort = Effort { rounds: 1, part: Duration::from_millis(250) };
     let rows: Vec<_> = Kind::ALL.into_iter().map(|kind| measure(kind, effort)).collect();
     println!("{}", table(&rows));
     for row in rows {

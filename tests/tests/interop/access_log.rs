@@ -67,7 +67,7 @@ fn each_request_is_a_line_with_the_limit_and_the_reason() {
         " limit=shop/user# ",
     ];
     has(&lines[0], &common);
-    has(&lines[0], &[" status=200 ", &bytes, " duration=0.", " head=0.", " upstream=127.0.0.1:"]);
+    has(&lines[0], &[" status=200 ", &bytes, " duration=0.", " head=0.", " upstream=default"]);
     has(&lines[0], &[" request_id=", " class=batch"]);
     has(&lines[2], &common);
     has(&lines[2], &[" status=429 ", " reason=quota"]);

@@ -24,7 +24,7 @@ classes: [{name: critical}, {name: other}]
 requests:
   rules:
     - {path: /pay, class: critical, descriptors: [{entries: [{key: fleet, value: all}]}]}
-    - {path: '/{any...}', class: other, descriptors: [{entries: [{key: fleet, value: all}]}]}
+    - {path: /list, class: other, descriptors: [{entries: [{key: fleet, value: all}]}]}
 descriptors:
   - {key: fleet, in_flight: 100, reserve: 20%, ttl: 3s}
 ";

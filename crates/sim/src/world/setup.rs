@@ -177,7 +177,9 @@ impl WorldSetup {
             setup.make_in_flight();
         }
         if setup.stack != Stack::Bare && chance.permille(200) {
-            setup.shards = 2 + chance.index(3) as u16;
+            let shards = 2 + chance.index(3) as u16;
+            // A leased limit has no shards.
+            setup.shards = if setup.stack == Stack::Leased { 1 } else { shards };
         }
         if setup.stack != Stack::Bare && chance.permille(150) {
             // Up to twice what each node would get of the limit.
@@ -193,7 +195,7 @@ impl WorldSetup {
             return;
         }
         let count = 20 + 4 * self.rate.count;
-        (self.rate, self.in_flight) = (Rate::per_second(count), false);
+        (self.rate, self.in_flight, self.shards) = (Rate::per_second(count), false, 1);
         self.burst = Self::least_burst(count, self.rate).max(count / 3 + 3 * self.burst);
         self.nodes = 1 + self.nodes / 2;
         self.seconds = Self::MIN_SECONDS + self.seconds % 3;

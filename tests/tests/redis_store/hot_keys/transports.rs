@@ -100,7 +100,7 @@ fn a_local_override_names_a_key_and_ends_in_time() {
         (json!({ "domain": "platform", "descriptor": [] }), "at least one entry"),
         (
             json!({ "domain": "platform", "descriptor": [["a", "b"]], "seconds": 0 }),
-            "not before now",
+            "the end must be in the future",
         ),
         (json!({ "domain": "platform" }), "descriptor"),
         (json!({ "domain": "platform", "descriptor": [["a", "b"]], "nodes": 3 }), "unknown field"),

@@ -122,11 +122,12 @@ fn names_with_an_underscore_pass_for_no_other_field() {
     let names = |is_call: bool| {
         let mut head = head("GET /", &fields);
         drop_aliases(&mut head.headers, is_call);
-        let names: Vec<_> = head.headers.keys().map(|name| name.as_str().to_owned()).collect();
+        let mut names: Vec<_> = head.headers.keys().map(|name| name.as_str().to_owned()).collect();
+        names.sort_unstable();
         names
     };
     assert_eq!(names(false), ["host", "x-user"]);
-    assert_eq!(names(true), ["host", "x_user", "x-user"]);
+    assert_eq!(names(true), ["host", "x-user", "x_user"]);
 }
 
 #[test]
