@@ -13,7 +13,7 @@ use super::{micro, plot, simulated, verdict};
 use crate::Failure;
 
 /// What the page says around its tables.
-const TEMPLATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/overload/page.md");
+const TEMPLATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/overload/page.txt");
 
 /// Writes the page and its plots into `docs`.
 pub fn write(store: &Store, docs: &Path) -> Result<(), Failure> {

@@ -171,8 +171,8 @@ descriptors:
         ("/", "x-class: test\r\n", Some("test")),
         ("/", "", Some("read")),
         ("/", "x-class: odd\r\nX-Class: critical\r\n", Some("read")),
-        // No concurrency limiter asks for its class.
-        ("/free", "x-class: critical\r\n", None),
+        // The first limiter protects requests whose rules name no other one.
+        ("/free", "x-class: critical\r\n", Some("read")),
     ] {
         assert_eq!(get(front.address(), path, sent).status, 200);
         let heads = front.service.heads();
