@@ -103,7 +103,7 @@ impl H2load<'_> {
         let text = String::from_utf8_lossy(&out.stdout);
         let (done, failed) = counts(&text).ok_or_else(|| format!("h2load says {text}"))?;
         if done == 0.0 || failed > 0.0 {
-            return Err(format!("{}: {failed} of {done} failed", self.shape.name));
+            return Err(format!("{}: {failed} of {done} failed", self.shape.name).into());
         }
         Ok(done)
     }
