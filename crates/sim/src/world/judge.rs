@@ -43,7 +43,8 @@ use super::request::{Broken, Outcome, Request};
 use super::setup::{Revision, Stack, WorldSetup};
 
 /// Maximum number of commands that a leased request waits for, one after the other: it waits for
-/// units that another request asks for, and may then have to send its own command.
+/// units that another request asks for, and may then have to send its own command. A key with
+/// several shards may wait for two commands.
 const MOST_CALLS: u64 = 3;
 /// Time after which, once all nodes have new numbers, they have spent the units leased under the
 /// old numbers, and no command with old numbers is in transit. In microseconds.
@@ -108,6 +109,7 @@ impl Judge {
         let at_once =
             if is_leased { revisions.iter().map(|it| setup.taken_ahead(it)).max() } else { None };
         let calls = if is_leased { MOST_CALLS } else { 1 };
+        let calls = if setup.shards > 1 { 2 * calls } else { calls };
         let pre_limit = setup.pre_limit.map(|(count, burst)| {
             // A node's clock drifts against the store's.
             Promise { kind: Kind::Bucket, units: burst + 1, count, per: 1_000_000 }
