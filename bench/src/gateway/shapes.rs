@@ -93,7 +93,7 @@ impl H2load<'_> {
         let scheme = if has_tls { "https" } else { "http" };
         let mut command = Command::new(self.program);
         command.args(["-t", "1", "-c", &self.connections.to_string()]);
-        command.args(["-D", &format!("{}", seconds.max(0.1))]);
+        command.args(["-D", &format!("{}ms", (seconds * 1e3).max(100.0).round())]);
         match is_http2 {
             true => command.args(["-m", &STREAMS.to_string()]),
             false => command.arg("--h1"),

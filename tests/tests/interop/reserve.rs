@@ -16,7 +16,7 @@ use tidegate_tests::servers::{
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The gateways renew what they hold three times in this time.
-const TTL: Duration = Duration::from_secs(3);
+const TTL: Duration = Duration::from_secs(6);
 
 const POLICY: &str = "
 domain: api
@@ -26,7 +26,7 @@ requests:
     - {path: /pay, class: critical, descriptors: [{entries: [{key: fleet, value: all}]}]}
     - {path: /list, class: other, descriptors: [{entries: [{key: fleet, value: all}]}]}
 descriptors:
-  - {key: fleet, in_flight: 100, reserve: 20%, ttl: 3s}
+  - {key: fleet, in_flight: 100, reserve: 20%, ttl: 6s}
 ";
 
 /// A service that answers no request before it is told to.
