@@ -35,13 +35,13 @@ pub(crate) fn run(summary: &mut Summary, options: &[String]) -> Result<(), Failu
     let mut step = Step::cargo(&format!("{build} {features} --")).with(options);
     let quick = options.iter().any(|option| option == "--quick");
     if suite == "server" {
-        step = with_servers(step, quick)?;
+        step = with_peers(step, quick, SERVERS)?;
     }
     if suite == "gateway" {
         step = with_proxies(step, quick)?;
     }
     if suite == "overload" {
-        step = with_limiters(step, quick)?;
+        step = with_peers(step, quick, LIMITERS)?;
     }
     step.run()?;
     summary.passed(format!("{suite}, with its JSON under target/bench/"));
@@ -56,25 +56,23 @@ fn hostile(summary: &mut Summary, options: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Builds the gateway, and what protects a service in its place.
-fn with_limiters(step: Step, quick: bool) -> Result<Step, Failure> {
-    Step::cargo("build --release --package tidegate-cli").run()?;
-    let mut step = step.env("TIDEGATE_PROGRAM", &built("release/tidegate").display().to_string());
-    if quick {
-        return Ok(step);
-    }
-    for (variable, program) in [
-        ("TIDEGATE_ENVOY", test::envoy()),
-        ("TIDEGATE_OVERLOAD_NETFLIX", peers::netflix()),
-        ("TIDEGATE_OVERLOAD_FAILSAFE", peers::failsafe()),
-    ] {
-        match program {
-            Ok(program) => step = step.env(variable, &program.display().to_string()),
-            Err(failure) => println!("\n!!! LEFT OUT, because\n!!! {failure}"),
-        }
-    }
-    Ok(step)
-}
+/// A variable that names a program for the bench, and how the program is built or installed.
+type Peer = (&'static str, fn() -> Result<PathBuf, Failure>);
+
+/// Limiters that protect a service in place of Tidegate.
+const LIMITERS: &[Peer] = &[
+    ("TIDEGATE_ENVOY", test::envoy),
+    ("TIDEGATE_OVERLOAD_NETFLIX", peers::netflix),
+    ("TIDEGATE_OVERLOAD_FAILSAFE", peers::failsafe),
+];
+
+/// Servers that decide in place of Tidegate.
+const SERVERS: &[Peer] = &[
+    ("TIDEGATE_ENVOY", test::envoy),
+    ("TIDEGATE_ENVOY_RATELIMIT", peers::ratelimit),
+    ("TIDEGATE_LIMITADOR", peers::limitador),
+    ("TIDEGATE_THROTTLECRAB", peers::throttlecrab),
+];
 
 /// Builds the gateway, and installs the proxies beside it.
 fn with_proxies(step: Step, quick: bool) -> Result<Step, Failure> {
@@ -102,20 +100,12 @@ fn pingora() -> Result<PathBuf, Failure> {
     Ok(root().join("target/bench-pingora/release/tidegate-bench-pingora"))
 }
 
-/// Builds the servers that are measured; a smoke run uses only installed ones.
-fn with_servers(step: Step, quick: bool) -> Result<Step, Failure> {
+/// Builds the daemon and its peers; a smoke run uses only installed ones.
+fn with_peers(step: Step, quick: bool, all: &[Peer]) -> Result<Step, Failure> {
     Step::cargo("build --release --package tidegate-cli").run()?;
     let mut step = step.env("TIDEGATE_PROGRAM", &built("release/tidegate").display().to_string());
-    if quick {
-        return Ok(step);
-    }
-    for (variable, program) in [
-        ("TIDEGATE_ENVOY", test::envoy()),
-        ("TIDEGATE_ENVOY_RATELIMIT", peers::ratelimit()),
-        ("TIDEGATE_LIMITADOR", peers::limitador()),
-        ("TIDEGATE_THROTTLECRAB", peers::throttlecrab()),
-    ] {
-        match program {
+    for (variable, program) in if quick { &[] } else { all } {
+        match program() {
             Ok(program) => step = step.env(variable, &program.display().to_string()),
             Err(failure) => println!("\n!!! LEFT OUT, because\n!!! {failure}"),
         }

@@ -140,7 +140,7 @@ fn outage(take_down: fn(&RedisServer), bring_back: fn(&RedisServer), forgets: bo
         world.wait_until_degraded(false);
         // Two seconds, and ten times that for a busy machine.
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
-        wait_until("what was let in is booked", TIMEOUT, || {
+        wait_until("the admitted units are debited", TIMEOUT, || {
             world.daemon.admin("/v1/status").body.contains("\"owing_keys\":0")
         });
         wait_until("the log says that it is back", TIMEOUT, || {
