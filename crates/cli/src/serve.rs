@@ -79,7 +79,7 @@ fn run(
         warn!(event = "settings", "{warning}");
     }
     let service = setup::service(chosen)?.logging(log);
-    let watch = policy::watch(chosen, &service)?;
+    let watch = policy::watch(chosen, &service, settings.gateway.as_ref())?;
     setup::govern(chosen, &service)?;
     let notify = Notify::of(environment);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

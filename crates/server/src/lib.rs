@@ -34,6 +34,7 @@ pub use service::RateLimitService;
 pub use settings::{
     AccessFormat, Address, AddressLimits, Answers, Body, Edge, EnvoyHeaders, Gateway, HealthCheck,
     InvalidPeers, InvalidRoute, InvalidUpstream, KeyValues, Listen, MAX_ADDRESSES, Peers,
-    ProxyHeaders, Route, Scheme, Settings, TlsFiles, Upstream, UpstreamAddress, UpstreamTls,
+    ProxyHeaders, Route, Scheme, Settings, TlsFiles, UnclearDomain, Upstream, UpstreamAddress,
+    UpstreamTls,
 };
 pub use transport::Protocol;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use tidegate::Clock;
 use tidegate::policy::{Domain, Merging, Policy, Refusal, Revision, Source, Texts, Update, Watch};
-use tidegate_server::RateLimitService;
+use tidegate_server::{Gateway, RateLimitService, UnclearDomain};
 use tracing::{error, info, warn};
 
 use crate::settings::Chosen;
@@ -12,11 +12,22 @@ use crate::settings::Chosen;
 /// Maximum number of files in a log line.
 const MAX_NAMES: usize = 8;
 
+/// The event and the message of a policy that is not used.
+const REFUSED: &str = "policy_refused";
+const NOT_RELOADED: &str = "policy not reloaded, the last one stays in force";
+
 /// Loads the policy, and reloads it on changes; `None` without policy files.
-pub(super) fn watch(chosen: &Chosen, service: &RateLimitService) -> Result<Option<Watch>, String> {
+///
+/// A policy must tell which of its domains the gateway enforces.
+pub(super) fn watch(
+    chosen: &Chosen,
+    service: &RateLimitService,
+    gateway: Option<&Gateway>,
+) -> Result<Option<Watch>, String> {
     let paths = chosen.list("policy.files").into_iter().map(PathBuf::from).collect::<Vec<_>>();
     if paths.is_empty() {
-        return Ok(None);
+        let domain = gateway.and_then(|gateway| gateway.domain.clone());
+        return domain.map_or(Ok(None), |name| Err(unclear(UnclearDomain::Missing(name))));
     }
     let merging = if chosen.flag("policy.merge") { Merging::Allow } else { Merging::Refuse };
     let source = Source::new(paths, merging);
@@ -25,6 +36,7 @@ pub(super) fn watch(chosen: &Chosen, service: &RateLimitService) -> Result<Optio
     let Some(policy) = loaded.policy else {
         return Err(format!("the policy cannot be used\n{}", loaded.findings.trim_end()));
     };
+    gateway.map_or(Ok(None), |gateway| gateway.domain_in(&policy)).map_err(unclear)?;
     let has_secret = chosen.text("policy.enforce_secret_file").is_some();
     let predictable = policy.predictable_shares().filter(|_| !has_secret);
     service.status().needs_policy();
@@ -34,9 +46,13 @@ pub(super) fn watch(chosen: &Chosen, service: &RateLimitService) -> Result<Optio
     service.status().policy_loaded(revision, files, clock.wall(clock.now()));
     in_force.log("policy_loaded", "policy loaded");
     log_findings(&loaded.findings, predictable);
-    let (service, files) = (service.clone(), source.clone());
+    let (service, files, gateway) = (service.clone(), source.clone(), gateway.cloned());
     let watch = Watch::builder(source).in_force(&texts).start(move |change| match change {
         Ok(Update { policy, findings, revision }) => {
+            if let Some(Err(unclear)) = gateway.as_ref().map(|it| it.domain_in(&policy)) {
+                service.status().policy_refused(&unclear.to_string());
+                return error!(event = REFUSED, "{NOT_RELOADED}: {unclear}");
+            }
             let (fresh_starts, before) = (service.fresh_starts(&policy), service.status().policy());
             let predictable = policy.predictable_shares().filter(|_| !has_secret);
             let files = files.read().map(|texts| names(&texts)).unwrap_or_default();
@@ -56,6 +72,10 @@ pub(super) fn watch(chosen: &Chosen, service: &RateLimitService) -> Result<Optio
         }
     });
     watch.map(Some).map_err(|error| format!("cannot watch the policy: {error}"))
+}
+
+fn unclear(domain: UnclearDomain) -> String {
+    format!("the policy cannot be used: {domain}")
 }
 
 /// A policy in force, as it is logged.
@@ -79,13 +99,12 @@ impl Loaded {
 }
 
 fn log_refusal(refusal: &Refusal) {
-    let event = "policy_refused";
     match refusal {
         Refusal::Wrong { errors, findings } => {
-            error!(event, errors, "policy not reloaded, the last one stays in force");
+            error!(event = REFUSED, errors, "{NOT_RELOADED}");
             log_findings(findings, None);
         }
-        other => error!(event, "policy not reloaded, the last one stays in force: {other}"),
+        other => error!(event = REFUSED, "{NOT_RELOADED}: {other}"),
     }
 }
 

@@ -85,6 +85,41 @@ fn sighup_reloads_the_policy() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
+/// Otherwise the gateway would answer 500, or forward requests without a limit.
+#[test]
+fn a_policy_has_to_tell_which_domain_the_gateway_enforces() {
+    let folder = Folder::new("domains");
+    let domain = |name: &str| {
+        format!(
+            "domain: {name}\nrequests: {{rules: [{{path: /, descriptors: [{{entries: [{{key: all}}]}}]}}]}}\n\
+             descriptors: [{{key: all, rate: 1/h}}]\n"
+        )
+    };
+    folder.file("policies/api.yaml", &domain("api"));
+    let policies = folder.0.join("policies").display().to_string();
+    let with_policies = ["--config", &policies, "--upstream", "http://127.0.0.1:9"];
+    let named = ("TIDEGATE__GATEWAY__DOMAIN", "aip");
+    for arguments in [&with_policies[..], &with_policies[2..]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let output =
+            command.arg("serve").args(arguments).envs([named]).output().expect("a program");
+        let text = String::from_utf8(output.stderr).expect("text");
+        let missing = "gateway.domain: the policy has no domain \"aip\" with `requests`";
+        assert!(output.status.code() == Some(1) && text.contains(missing), "{text}");
+    }
+
+    let any = [("TIDEGATE__LISTEN__GATEWAY__ADDRESS", "127.0.0.1:0")];
+    let off = ["--resp", "off", "--http", "off", "--grpc", "off", "--admin", "off"];
+    let daemon = Daemon::serving(&[&off, &with_policies[..]].concat(), &any, 1);
+    folder.file("policies/web.yaml", &domain("web"));
+    daemon.signal(Signal::HUP);
+    let line = daemon.until_it_says("policy not reloaded");
+    let expected = "the domains \"api\" and \"web\" both have `requests`; name the one that";
+    assert!(line.contains(expected), "{line}");
+    let get = || http::get(daemon.address("gateway"), "/", "").status;
+    assert_eq!((get(), get()), (502, 429), "still limited");
+}
+
 /// Another week start means other windows, and so other keys.
 #[test]
 fn a_reload_after_which_keys_start_afresh_is_logged() {

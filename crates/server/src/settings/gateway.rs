@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use tidegate::policy::{Domain, Policy};
+
 use super::{Edge, Route, Upstream};
 
 /// Settings of the gateway.
@@ -35,11 +37,57 @@ impl Gateway {
         }
     }
 
+    /// The domain of a policy whose `requests` rules apply; `None` if no domain has any.
+    pub fn domain_in<'p>(&'p self, policy: &'p Policy) -> Result<Option<&'p str>, UnclearDomain> {
+        let mut having_rules = policy.domains().filter(|domain| !domain.requests().is_empty());
+        if let Some(name) = &self.domain {
+            return match having_rules.any(|domain| domain.name() == name) {
+                true => Ok(Some(name)),
+                false => Err(UnclearDomain::Missing(name.clone())),
+            };
+        }
+        match (having_rules.next(), having_rules.next()) {
+            (domain, None) => Ok(domain.map(Domain::name)),
+            (Some(one), Some(other)) => {
+                Err(UnclearDomain::Several(one.name().into(), other.name().into()))
+            }
+            (None, Some(_)) => Ok(None),
+        }
+    }
+
     /// Whether the peer is a trusted proxy of the operator.
     pub(crate) fn is_trusted(&self, peer: Option<IpAddr>) -> bool {
         peer.is_some_and(|peer| self.trusted.iter().any(|peers| peers.contains(peer)))
     }
 }
+
+/// The error for a policy that does not tell which of its domains the gateway enforces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnclearDomain {
+    /// The domain of `gateway.domain` is missing or has no `requests`.
+    Missing(String),
+    /// More than one domain has `requests`, for example these two.
+    Several(String, String),
+}
+
+impl fmt::Display for UnclearDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(name) => write!(
+                f,
+                "gateway.domain: the policy has no domain {name:?} with `requests`, so the gateway \
+                 would limit nothing"
+            ),
+            Self::Several(one, other) => write!(
+                f,
+                "the domains {one:?} and {other:?} both have `requests`; name the one that the \
+                 gateway enforces in gateway.domain"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for UnclearDomain {}
 
 /// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

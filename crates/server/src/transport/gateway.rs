@@ -49,7 +49,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tidegate::policy::{Domain, Policy};
 use tidegate_tower::{Event, RateLimit, RateLimitLayer, ResponseBody};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -68,7 +67,7 @@ use super::Stream;
 use super::http::WriteTimeout;
 use crate::runtime::worker::ConnContext;
 use crate::service::RateLimitService;
-use crate::settings::{Gateway, Settings};
+use crate::settings::{Gateway, Settings, UnclearDomain};
 
 pub(crate) use self::address::{Address, Outcome};
 #[cfg(feature = "fuzzing")]
@@ -230,15 +229,19 @@ impl GatewayConnection<'_> {
                 Ok(answer) => own(answer),
                 Err(never) => match never {},
             },
-            Err(why) => own(problem(StatusCode::INTERNAL_SERVER_ERROR, why)),
+            // The daemon refuses such a policy before it comes into force.
+            Err(_) => own(problem(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the policy does not tell which domain applies",
+            )),
         }
     }
 
     /// The forwarder behind the limits of the policy, and the class header of the policy; `None` if the policy
     /// has no limits.
-    fn limited(&self) -> Result<Option<LimitedForward>, &'static str> {
+    fn limited(&self) -> Result<Option<LimitedForward>, UnclearDomain> {
         let policy = self.service.policy();
-        let Some(domain) = self.domain(&policy)? else { return Ok(None) };
+        let Some(domain) = self.gateway.domain_in(&policy)? else { return Ok(None) };
         let class = policy.domains().find(|it| it.name() == domain).and_then(ClassField::of);
         let mut limited = self.limited.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((name, limited)) = &*limited
@@ -249,18 +252,6 @@ impl GatewayConnection<'_> {
         let made = self.layer(domain).layer(self.forward.clone());
         *limited = Some((domain.into(), made.clone()));
         Ok(Some((made, class)))
-    }
-
-    /// The domain whose rules apply.
-    fn domain<'p>(&'p self, policy: &'p Policy) -> Result<Option<&'p str>, &'static str> {
-        if let Some(name) = &self.gateway.domain {
-            return Ok(Some(name));
-        }
-        let mut domains = policy.domains().filter(|domain| !domain.requests().is_empty());
-        match (domains.next(), domains.next()) {
-            (domain, None) => Ok(domain.map(Domain::name)),
-            (_, Some(_)) => Err("several domains have requests: set gateway.domain"),
-        }
     }
 
     fn layer(&self, domain: &str) -> RateLimitLayer {
