@@ -19,37 +19,40 @@ pub use throttle::Throttle;
 
 use crate::time::Timestamp;
 
-/// Two counts for each of the last `N` periods of `SECONDS` seconds.
+/// Number of seconds that are counted.
+const SECONDS: usize = 10;
+
+/// Two counts for each of the last [`SECONDS`].
 #[derive(Clone, Copy, Debug)]
-struct Counts<const N: usize, const SECONDS: u64> {
-    periods: [(u64, u64); N],
-    /// Number of the newest period since the epoch.
+struct Counts {
+    seconds: [(u64, u64); SECONDS],
+    /// Number of the newest second since the epoch.
     newest: u64,
 }
 
-impl<const N: usize, const SECONDS: u64> Counts<N, SECONDS> {
+impl Counts {
     const fn new() -> Self {
-        Self { periods: [(0, 0); N], newest: 0 }
+        Self { seconds: [(0, 0); SECONDS], newest: 0 }
     }
 
-    /// The counts of the current period. A clock that was set back counts into the newest one.
+    /// The counts of the current second. A clock that was set back counts into the newest one.
     fn current(&mut self, now: Timestamp) -> &mut (u64, u64) {
-        let period = (now.as_micros() / (SECONDS * 1_000_000)).max(self.newest);
-        let gone = usize::try_from(period - self.newest).unwrap_or(N).min(N);
+        let second = (now.as_micros() / 1_000_000).max(self.newest);
+        let gone = usize::try_from(second - self.newest).unwrap_or(SECONDS).min(SECONDS);
         for past in 1..=gone {
-            self.periods[Self::place(self.newest, past)] = (0, 0);
+            self.seconds[Self::place(self.newest, past)] = (0, 0);
         }
-        self.newest = period;
-        &mut self.periods[Self::place(period, 0)]
+        self.newest = second;
+        &mut self.seconds[Self::place(second, 0)]
     }
 
-    fn place(period: u64, later: usize) -> usize {
-        // The remainder is less than `N`.
-        (usize::try_from(period % (N as u64)).unwrap_or(0) + later) % N
+    fn place(second: u64, later: usize) -> usize {
+        // The remainder is less than `SECONDS`.
+        (usize::try_from(second % (SECONDS as u64)).unwrap_or(0) + later) % SECONDS
     }
 
     fn totals(&mut self, now: Timestamp) -> (u64, u64) {
         self.current(now);
-        self.periods.iter().fold((0, 0), |(a, b), (c, d)| (a + c, b + d))
+        self.seconds.iter().fold((0, 0), |(a, b), (c, d)| (a + c, b + d))
     }
 }

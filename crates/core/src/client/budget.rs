@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 #[derive(Clone, Copy, Debug)]
 pub struct RetryBudget {
     /// Requests, and retries.
-    counts: Counts<10, 1>,
+    counts: Counts,
 }
 
 impl RetryBudget {

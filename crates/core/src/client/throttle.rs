@@ -4,7 +4,7 @@ use super::Counts;
 use crate::time::{Span, Timestamp};
 
 /// Rejects requests on the client's side with the probability
-/// `max(0, (requests − 2 · accepted) / (requests + 1))`, over the last two minutes.
+/// `max(0, (requests − 2 · accepted) / (requests + 1))`, over the last ten seconds.
 ///
 /// A request counts when it is about to be sent, so that requests in progress to a server that does not
 /// answer count too. If no request was sent for a second, the next one is sent in any case: without such
@@ -22,7 +22,7 @@ use crate::time::{Span, Timestamp};
 #[derive(Clone, Copy, Debug)]
 pub struct Throttle {
     /// Requests, and requests that the server accepted.
-    counts: Counts<12, 10>,
+    counts: Counts,
     sent_at: Option<Timestamp>,
 }
 
@@ -115,14 +115,39 @@ mod tests {
         assert_eq!(sent, 10);
     }
 
+    /// With counts of two minutes, a client still rejected nine of ten requests of its own after a minute.
     #[test]
-    fn counts_end_after_two_minutes() {
+    fn a_client_sends_all_requests_half_a_minute_after_an_outage_of_three_minutes() {
+        const PAUSE: u64 = 20;
+        let (mut throttle, mut random) = (Throttle::new(), 1_u64);
+        let mut sent_between = |from: u64, to: u64, is_up: bool| {
+            let mut sent = 0;
+            for millis in (from * 1_000..to * 1_000).step_by(PAUSE as usize) {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                if throttle.admits(at(millis), random) {
+                    sent += 1;
+                    if is_up {
+                        throttle.accepted(at(millis));
+                    }
+                }
+            }
+            sent * PAUSE * 100 / ((to - from) * 1_000)
+        };
+        assert_eq!(sent_between(0, 60, true), 100);
+        let in_outage = sent_between(60, 240, false);
+        assert!(in_outage < 15, "{in_outage} % in the outage");
+        sent_between(240, 275, true);
+        assert_eq!(sent_between(275, 280, true), 100);
+    }
+
+    #[test]
+    fn counts_end_after_ten_seconds() {
         let mut throttle = Throttle::new();
         for _ in 0..50 {
             throttle.admits(at(0), 0);
         }
-        assert_eq!(throttle.rejection(at(110_000)), (50, 51));
-        assert_eq!(throttle.rejection(at(120_000)), (0, 1));
+        assert_eq!(throttle.rejection(at(9_000)), (50, 51));
+        assert_eq!(throttle.rejection(at(10_000)), (0, 1));
         // A clock that was set back revives nothing.
         assert_eq!(throttle.rejection(at(0)), (0, 1));
     }
