@@ -1,11 +1,16 @@
 //! The tower layer over a real Redis that nodes share.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::routing::get;
-use hyper::{Request, Response};
+use futures_util::stream;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Bytes, Frame};
+use hyper::header::{HeaderMap, HeaderValue};
+use hyper::{Request, Response, StatusCode};
 use tidegate::concurrency::Class;
 use tidegate::policy::{self, Descriptor, Entry, Granted, Merging, Policy, PolicyLimiter};
 use tidegate::store::redis::{RedisConfig, RedisStore};
@@ -174,6 +179,58 @@ descriptors:
     let failed = ask(&app).await;
     assert!(failed.headers().contains_key("retry-after"));
     assert!(!failed.headers().contains_key("ratelimit"));
+}
+
+/// A body that ends with the number of tokens in a trailer.
+async fn failed_with_tokens() -> Response<Body> {
+    let mut trailers = HeaderMap::new();
+    trailers.insert("x-tokens", HeaderValue::from_static("300"));
+    let frames = [Frame::data(Bytes::from("it broke")), Frame::trailers(trailers)];
+    let body = StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>)));
+    let mut response = Response::new(Body::new(body));
+    *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    response
+}
+
+/// Settled by the head; of a limit that the trailers settle too, the head counts, which was there first.
+#[tokio::test]
+async fn ov_38_a_response_that_is_refunded_costs_nothing_in_redis() {
+    let file = "
+domain: api
+requests:
+  rules:
+    - {path: '/{page}', descriptors: [{entries: [{key: page, path_parameter: page}]}]}
+descriptors:
+  - {key: page, value: cached, rate: 10/day, refund: [304]}
+  - {key: page, value: failed, rate: 2000/day, cost: 800, refund: [5xx], actual: {trailer: x-tokens}}
+";
+    let server = RedisServer::start();
+    let clock = Clock::default();
+    let store = SharedStore::connect(config(&server), SharedOptions::default(), clock.clone());
+    let loaded = Policy::load(&[("policy.yaml", file)], Merging::Refuse);
+    let policy = loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings));
+    let limiter = PolicyLimiter::new(policy, store.await.expect("a server"), clock);
+    let app = Router::new()
+        .route("/cached", get(async || StatusCode::NOT_MODIFIED))
+        .route("/failed", get(failed_with_tokens))
+        .layer(RateLimitLayer::policy(limiter.clone(), "api"));
+    for (page, status, units) in [("cached", 304, 10), ("failed", 500, 2_000)] {
+        for _ in 0..5 {
+            let request = Request::builder().uri(format!("/{page}")).body(Body::empty());
+            let Ok(response) = app.clone().oneshot(request.expect("a request")).await;
+            assert_eq!(response.status(), status);
+            response.into_body().collect().await.expect("a whole body");
+            let entries = [Entry { key: "page", value: page }];
+            let descriptors = [Descriptor::new(&entries)];
+            let request =
+                policy::Request { domain: "api", descriptors: &descriptors, hits: Some(1) };
+            comes_true(async || {
+                limiter.peek(&request).await.expect("a server").remaining() == units
+            })
+            .await;
+        }
+    }
+    assert_eq!(limiter.settle_stats().sums.settled, 10);
 }
 
 /// Three nodes share 100 places, 20 of which are kept for critical requests. What a killed node holds is

@@ -10,6 +10,8 @@ use http::{Request, Response};
 use tidegate::Verdict;
 use tidegate::concurrency::{Class, ConcurrencyLimiter, Shed};
 use tidegate::policy::{CheckError, HoldUntil};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 use crate::answer::{Fields, Rejection};
 use crate::body::ResponseBody;
@@ -278,12 +280,11 @@ impl Drop for Awaited {
     }
 }
 
-/// Completes a future at once if it does not wait, or else in the background. Without a runtime, which
-/// is then shutting down, the units stay taken.
-pub(crate) fn in_background(mut future: Boxed<()>) {
-    if now_or_later(&mut future).is_none()
-        && let Ok(runtime) = tokio::runtime::Handle::try_current()
-    {
-        runtime.spawn(future);
+/// Completes a future at once if it does not wait, or else in the background, in the task that is returned.
+/// Without a runtime, which is then shutting down, the units stay taken.
+pub(crate) fn in_background(mut future: Boxed<()>) -> Option<JoinHandle<()>> {
+    match now_or_later(&mut future) {
+        Some(()) => None,
+        None => Handle::try_current().ok().map(|runtime| runtime.spawn(future)),
     }
 }

@@ -138,7 +138,7 @@ impl Pending {
             None => response.map(ResponseBody::plain),
             Some(held) => {
                 let has_body = !self.is_bodiless && has_body(&response);
-                held.pass_on(response, self.is_grpc, has_body && self.hold == Hold::Body)
+                held.pass_on(response, self.is_grpc, has_body, self.hold)
             }
         }
     }
@@ -164,12 +164,13 @@ impl Held {
         (!held.is_empty()).then(|| Box::new(held))
     }
 
-    /// Reports what the head tells, and stays with the body if that is to hold it.
+    /// Reports what the head tells, and stays with the body if anything is to be held or settled until its end.
     fn pass_on<R: Body>(
         mut self: Box<Self>,
         response: Response<R>,
         is_grpc: bool,
-        body_holds: bool,
+        has_body: bool,
+        hold: Hold,
     ) -> Response<ResponseBody<R>> {
         if let Some(permit) = &mut self.permit {
             match outcome::of_head(&response, is_grpc) {
@@ -177,7 +178,10 @@ impl Held {
                 None => permit.stop_clock(),
             }
         }
-        match body_holds && !self.is_empty() {
+        if hold == Hold::Head {
+            (self.permit, self.lease) = (None, None);
+        }
+        match has_body && !self.is_empty() {
             true => response.map(|body| ResponseBody::held(body, self)),
             false => response.map(ResponseBody::plain),
         }

@@ -18,7 +18,7 @@
 //! | to choose the key | [`ClientIp`], [`Header`], [`ApiKey`], [`FromExtension`], `MatchedRoute`, a closure |
 //! | to protect the server from overload | [`RateLimitLayer::concurrency`] |
 //! | other header fields or bodies | [`RateLimitLayer::answers`] |
-//! | another cost for a request | [`RateLimitLayer::cost`], [`Cost`] |
+//! | another cost or key for a request | [`RateLimitLayer::cost`], [`Cost`], [`Key`] |
 //! | to charge by the response | a policy with `count`, `refund` or `actual`; [`ActualCost`] |
 //! | to try a limit without denying | [`RateLimitLayer::shadow`] |
 //! | metrics | [`RateLimitLayer::observe`] |
@@ -56,7 +56,7 @@ pub use future::ResponseFuture;
 pub use identify::MatchedRoute;
 pub use identify::{ApiKey, ClientIp, FromExtension, Header, Identify, OneKey};
 pub use layer::{Hold, RateLimitLayer, Unkeyed};
-pub use request::{Cost, Lease, Timeout};
+pub use request::{Cost, Key, Lease, Timeout};
 pub use service::RateLimit;
 pub use settle::ActualCost;
 

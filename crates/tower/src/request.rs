@@ -6,12 +6,31 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use http::request::Parts;
-use tidegate::Permit;
+use tidegate::{Permit, ToKey};
 
 /// The cost of this request, set by an outer layer in the extensions. Takes precedence over
 /// [`RateLimitLayer::cost`](crate::RateLimitLayer::cost).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost(pub u64);
+
+/// The key of this request, set by an outer layer in the extensions. Takes precedence over the key that
+/// [`Identify`](crate::Identify) extracts. The rules of a policy name several keys, so they do not read it.
+///
+/// ```
+/// use tidegate_tower::Key;
+///
+/// let mut request = http::Request::new(());
+/// request.extensions_mut().insert(Key::of("user-17"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key(pub(crate) Box<[u8]>);
+
+impl Key {
+    /// This key.
+    pub fn of(key: impl ToKey) -> Self {
+        Self(key.to_key().as_ref().into())
+    }
+}
 
 /// The time that the request has left when it reaches the layer, set by an outer layer in the extensions.
 /// A gRPC request tells it in `grpc-timeout`. The request is not delayed or queued for longer.

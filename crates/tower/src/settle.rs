@@ -10,6 +10,7 @@ use std::sync::Arc;
 use http::header::{HeaderMap, HeaderValue};
 use http::{Extensions, Response, StatusCode};
 use tidegate::policy::{ActualSource, RequestOutcome, Settlement};
+use tokio::task::JoinHandle;
 
 use crate::charge::in_background;
 use crate::request::is_grpc;
@@ -55,6 +56,8 @@ pub(crate) struct Settling {
     has_head: bool,
     /// What the head told, if nothing is settled before the code of a gRPC call is known.
     awaited: Option<Costs>,
+    /// Settles what the head told, if the store takes time.
+    at_head: Option<JoinHandle<()>>,
 }
 
 /// Costs by the names of limits.
@@ -62,7 +65,7 @@ type Costs = Vec<(Box<str>, u64)>;
 
 impl Settling {
     pub(crate) fn new(settlement: Settlement) -> Self {
-        Self { settlement: Arc::new(settlement), has_head: false, awaited: None }
+        Self { settlement: Arc::new(settlement), has_head: false, awaited: None, at_head: None }
     }
 
     /// Lets the handler settle the request itself.
@@ -84,7 +87,7 @@ impl Settling {
             self.awaited = Some(costs);
             return true;
         }
-        settle(&self.settlement, Some(status), costs);
+        self.at_head = settle(&self.settlement, Some(status), costs, None);
         self.settlement.sources().any(|(_, source)| matches!(source, ActualSource::Trailer(_)))
     }
 
@@ -94,15 +97,16 @@ impl Settling {
             ActualSource::Trailer(trailer) => units(trailers, trailer),
             ActualSource::Header(_) | ActualSource::Application => None,
         });
-        if let Some(told) = self.awaited.take() {
+        let awaited = self.awaited.take();
+        if awaited.is_none() && costs.is_empty() {
+            return;
+        }
+        // Without a code, limits with lists are not settled.
+        let status = awaited.and_then(|told| {
             costs.extend(told);
-            // Without a code, limits with lists are not settled.
-            let status = grpc_code(trailers).map(Status::of_call);
-            return settle(&self.settlement, status, costs);
-        }
-        if !costs.is_empty() {
-            settle(&self.settlement, None, costs);
-        }
+            grpc_code(trailers).map(Status::of_call)
+        });
+        settle(&self.settlement, status, costs, self.at_head.take());
     }
 
     fn costs(&self, cost: impl Fn(&str, &ActualSource) -> Option<u64>) -> Costs {
@@ -181,13 +185,23 @@ fn grpc_code(headers: &HeaderMap) -> Option<u16> {
     Some(number.filter(|code| *code <= 16).unwrap_or(UNKNOWN))
 }
 
-fn settle(settlement: &Arc<Settlement>, status: Option<Status>, costs: Costs) {
+/// Settles in the background, after what was settled before: a limit that both settle keeps what the head told.
+fn settle(
+    settlement: &Arc<Settlement>,
+    status: Option<Status>,
+    costs: Costs,
+    before: Option<JoinHandle<()>>,
+) -> Option<JoinHandle<()>> {
     let settlement = Arc::clone(settlement);
     in_background(Box::pin(async move {
+        if let Some(before) = before {
+            // It fails only if the runtime is shutting down.
+            let _ = before.await;
+        }
         let costs: Vec<(&str, u64)> = costs.iter().map(|(name, units)| (&**name, *units)).collect();
         let outcome = status.map_or_else(RequestOutcome::default, Status::outcome);
         let _ = settlement.settle(outcome.costs(&costs)).await;
-    }));
+    }))
 }
 
 /// The whole number of a header; `None` if there is none, or another value.

@@ -16,7 +16,7 @@ use tidegate::verdict::AdmissionFields;
 use tidegate::{Limiter, Listing, Permit, Verdict};
 
 use crate::identify::Identify;
-use crate::request::peer;
+use crate::request::{Key, peer};
 
 /// A future that owns what it needs.
 pub(crate) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -100,12 +100,19 @@ pub(crate) struct ByLimit<L, I> {
 impl<L, I: Identify> ByLimit<L, I> {
     /// A hash of the key; the same on every node.
     fn hash(&self, head: &Parts) -> Option<u64> {
-        self.identify.key(head).map(|key| identity(&key))
+        self.known_key(head).map(|key| identity(&key))
     }
 
     /// The key; requests without one share the empty key.
     fn key<'r>(&self, head: &'r Parts) -> Cow<'r, [u8]> {
-        self.identify.key(head).unwrap_or_default()
+        self.known_key(head).unwrap_or_default()
+    }
+
+    fn known_key<'r>(&self, head: &'r Parts) -> Option<Cow<'r, [u8]>> {
+        match head.extensions.get::<Key>() {
+            Some(Key(key)) => Some(Cow::Borrowed(key)),
+            None => self.identify.key(head),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a response says about retries.
 
+use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, Response, StatusCode};
 use tidegate::Span;
 
@@ -22,16 +23,17 @@ impl Reply {
             return Self::of_call(status.as_bytes(), headers);
         }
         match response.status() {
-            StatusCode::TOO_MANY_REQUESTS => match retry_after(headers) {
-                // A quota that no wait refills.
-                None => Self::Rejected,
-                wait => Self::Failed { wait, is_refused: false },
-            },
-            StatusCode::BAD_GATEWAY
+            status @ (StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT => {
-                Self::Failed { wait: retry_after(headers), is_refused: false }
-            }
+            | StatusCode::GATEWAY_TIMEOUT) => match retry_after(headers) {
+                Wait::Of(wait) => Self::Failed { wait: Some(wait), is_refused: false },
+                // A quota that no wait refills.
+                Wait::None if status == StatusCode::TOO_MANY_REQUESTS => Self::Rejected,
+                Wait::None => Self::Failed { wait: None, is_refused: false },
+                // A retry might come too early.
+                Wait::Unreadable => Self::Rejected,
+            },
             _ => Self::Handled,
         }
     }
@@ -56,9 +58,27 @@ impl Reply {
     }
 }
 
-/// `Retry-After` in seconds; a date is not read, because clocks differ.
-fn retry_after(headers: &HeaderMap) -> Option<Span> {
-    headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.parse().ok().map(Span::from_secs)
+/// What `Retry-After` tells.
+enum Wait {
+    None,
+    Of(Span),
+    Unreadable,
+}
+
+/// `Retry-After` in seconds, or as a date. The wait until a date is counted from the `Date` of the response,
+/// because clocks differ.
+fn retry_after(headers: &HeaderMap) -> Wait {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    if !headers.contains_key(RETRY_AFTER) {
+        return Wait::None;
+    }
+    let date = |name| text(name).and_then(|text| httpdate::parse_http_date(text).ok());
+    let seconds = text(RETRY_AFTER).and_then(|text| text.trim().parse().ok()).map(Span::from_secs);
+    let until_date = || {
+        let (then, now) = (date(RETRY_AFTER)?, date(DATE)?);
+        Some(then.duration_since(now).map_or(Span::ZERO, Span::from))
+    };
+    seconds.or_else(until_date).map_or(Wait::Unreadable, Wait::Of)
 }
 
 #[cfg(test)]
@@ -83,6 +103,14 @@ mod tests {
         assert_eq!(reply(429, &[("retry-after", "1")]), failed(second, false));
         assert_eq!(reply(503, &[("retry-after", "1")]), failed(second, false));
         assert_eq!(reply(503, &[]), failed(None, false));
+        let (now, then) = ("Thu, 19 Nov 2026 10:00:00 GMT", "Thu, 19 Nov 2026 10:00:01 GMT");
+        assert_eq!(reply(503, &[("retry-after", then), ("date", now)]), failed(second, false));
+        assert_eq!(
+            reply(429, &[("retry-after", now), ("date", then)]),
+            failed(Some(Span::ZERO), false),
+        );
+        assert_eq!(reply(503, &[("retry-after", then)]), Reply::Rejected, "from when is not known");
+        assert_eq!(reply(503, &[("retry-after", "soon")]), Reply::Rejected);
         let pushback = |value| ("grpc-retry-pushback-ms", value);
         assert_eq!(reply(200, &[("grpc-status", "0")]), Reply::Handled);
         assert_eq!(reply(200, &[("grpc-status", "5")]), Reply::Handled);

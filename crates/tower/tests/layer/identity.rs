@@ -10,7 +10,7 @@ use http::Request;
 use http::request::Parts;
 use tidegate::Limiter;
 use tidegate_tower::{
-    ApiKey, ClientIp, FromExtension, Header, Identify, MatchedRoute, OneKey, RateLimitLayer,
+    ApiKey, ClientIp, FromExtension, Header, Identify, Key, MatchedRoute, OneKey, RateLimitLayer,
 };
 
 use crate::setup::{app, ask, bucket, serve};
@@ -75,6 +75,13 @@ async fn extractors_find_the_key() {
 }
 
 /// A second value gives no client a new budget: ambiguous requests share one, with those without a key.
+#[tokio::test]
+async fn a_key_in_the_extensions_takes_precedence() {
+    let mut request = head(&[("x-user", "ann")]);
+    request.extensions_mut().insert(Key::of("bob"));
+    is_charged(Header::named("x-user"), request, "bob").await;
+}
+
 #[tokio::test]
 async fn requests_without_a_clear_key_share_one_budget() {
     is_charged(Header::named("x-user"), head(&[]), "").await;

@@ -21,7 +21,7 @@ use tidegate::policy::{
 };
 use tidegate::store::memory::MemoryStore;
 use tidegate::{Hashing, ManualClock};
-use tidegate_tower::{ActualCost, RateLimitLayer};
+use tidegate_tower::{ActualCost, Hold, RateLimitLayer};
 
 use crate::setup::serve;
 
@@ -56,8 +56,12 @@ struct Bench {
 
 impl Bench {
     async fn serve(routes: Router) -> Self {
+        Self::behind(routes, |layer| layer).await
+    }
+
+    async fn behind(routes: Router, change: impl FnOnce(RateLimitLayer) -> RateLimitLayer) -> Self {
         let limiter = limiter();
-        let layer = RateLimitLayer::policy(limiter.clone(), "api");
+        let layer = change(RateLimitLayer::policy(limiter.clone(), "api"));
         let address = serve(routes.layer(layer)).await;
         Self { limiter, address, client: reqwest::Client::new() }
     }
@@ -252,6 +256,15 @@ async fn ov_39_the_actual_cost_is_read_from_a_trailer() {
     assert_eq!(bench.get("/trailer/odd").await, 200);
     assert_eq!(bench.get("/trailer/few").await, 200);
     bench.has_left("trailer", 600).await;
+}
+
+/// The permits end with the head, and the trailers are read all the same.
+#[tokio::test]
+async fn the_actual_cost_is_read_from_a_trailer_if_permits_are_held_until_the_head() {
+    let routes = Router::new().route("/trailer/few", get(async || streamed("300")));
+    let bench = Bench::behind(routes, |layer| layer.hold(Hold::Head)).await;
+    assert_eq!(bench.get("/trailer/few").await, 200);
+    bench.has_left("trailer", 1_700).await;
 }
 
 #[tokio::test]
