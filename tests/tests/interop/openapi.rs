@@ -21,6 +21,11 @@ descriptors:
     rate: 10/min
   - key: legacy
     rate_limit: {unit: minute, requests_per_unit: 3}
+  - key: api_key
+    limits:
+      - {name: together, in_flight: 20, ttl: 5s}
+      - {name: failed, rate: 100000/min, count: [401]}
+      - {name: tokens, rate: 100000000/min, cost: 800, actual: {application: true}}
 ";
 
 /// How long schemathesis may try, in seconds.
