@@ -77,8 +77,9 @@ const PLAIN: &str = "tidegate";
 const FIELDS: &str = "tidegate, fields";
 const PERMIT: &str = "tidegate, concurrency";
 const POLICY: &str = "tidegate, policy";
-/// A policy with a concurrency limiter and no limit.
-const PROTECT: &str = "tidegate, protect only";
+/// A concurrency limiter without limits, and the same by a policy.
+const PROTECT: &str = "tidegate, concurrency only";
+const PROTECT_POLICY: &str = "tidegate, policy with concurrency only";
 const SHED: &str = "LoadShed + ConcurrencyLimit";
 const PEER: &str = "tower_governor";
 const PEER_FIELDS: &str = "tower_governor, fields";

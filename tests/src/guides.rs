@@ -10,6 +10,9 @@ struct FromGovernor;
 #[doc = include_str!("../../docs/guide/from-tower-governor.md")]
 struct FromTowerGovernor;
 
+#[doc = include_str!("../../docs/guide/protect-from-overload.md")]
+struct ProtectFromOverload;
+
 #[doc = include_str!("../../docs/guide/share-limits.md")]
 struct ShareLimits;
 

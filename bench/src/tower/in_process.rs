@@ -68,7 +68,8 @@ fn routers() -> Result<Vec<(&'static str, Router)>, Failure> {
         (FIELDS, router().layer(layer(Answers::problem_json())?)),
         (PERMIT, router().layer(plain()?.concurrency(permits))),
         (POLICY, router().layer(RateLimitLayer::policy(policy(LIMITED)?, "api"))),
-        (PROTECT, router().layer(RateLimitLayer::policy(policy(PROTECTED)?, "api"))),
+        (PROTECT, router().layer(RateLimitLayer::protect(ConcurrencyLimiter::fixed(1_000).build()))),
+        (PROTECT_POLICY, router().layer(RateLimitLayer::policy(policy(PROTECTED)?, "api"))),
         (SHED, {
             router().layer(
                 ServiceBuilder::new()

@@ -61,6 +61,7 @@ impl Settings {
     /// What follows from a decision.
     pub(crate) fn judge(&self, decided: Decided) -> Result<Answer, Rejection> {
         match decided {
+            Ok(answer) if answer.verdict.is_none() => Ok(answer),
             Ok(answer) if answer.is_admission() => {
                 if let (Some(observe), Some(verdict)) = (&self.observe, &answer.verdict) {
                     observe(&Event::Admitted(verdict));
@@ -83,7 +84,7 @@ impl Settings {
                 self.tell(&Event::Denied(&verdict));
                 Err(Rejection::Denied(verdict))
             }
-            Ok(undecided) => Ok(undecided),
+            Ok(undecided @ Answer { verdict: None, .. }) => Ok(undecided),
             Err(Refusal::Shed(shed)) => Err(self.shed(shed)),
             Err(Refusal::Failed(error, guard)) => {
                 self.tell(&Event::Failed(&error));

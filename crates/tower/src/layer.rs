@@ -16,7 +16,7 @@ use crate::answer::Answers;
 use crate::event::Event;
 use crate::identify::Identify;
 use crate::service::RateLimit;
-use crate::source::{ByLimit, ByPolicy, Decide};
+use crate::source::{ByLimit, ByPolicy, Decide, NoLimits};
 
 /// Limits the requests of a service. Clones share one state.
 ///
@@ -76,6 +76,19 @@ impl RateLimitLayer {
     /// [`Unkeyed::identify`] chooses the key.
     pub const fn limit<S>(limiter: Limiter<S>) -> Unkeyed<Limiter<S>> {
         Unkeyed(limiter)
+    }
+
+    /// Protects a service from overload, without limits per client: a [concurrency](Self::concurrency) limiter
+    /// alone.
+    ///
+    /// ```
+    /// use tidegate::concurrency::ConcurrencyLimiter;
+    /// use tidegate_tower::RateLimitLayer;
+    ///
+    /// let layer = RateLimitLayer::protect(ConcurrencyLimiter::adaptive().build());
+    /// ```
+    pub fn protect(limiter: ConcurrencyLimiter) -> Self {
+        Self::new(NoLimits).concurrency(limiter)
     }
 
     fn new(source: impl Decide + 'static) -> Self {

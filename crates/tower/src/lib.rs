@@ -16,7 +16,7 @@
 //! | one limit, or several, per key | [`RateLimitLayer::limit`] |
 //! | limits by route, client and plan from a file | [`RateLimitLayer::policy`] |
 //! | to choose the key | [`ClientIp`], [`Header`], [`ApiKey`], [`FromExtension`], `MatchedRoute`, a closure |
-//! | to protect the server from overload | [`RateLimitLayer::concurrency`] |
+//! | to protect the server from overload | [`RateLimitLayer::protect`]; beside limits, [`RateLimitLayer::concurrency`] |
 //! | other header fields or bodies | [`RateLimitLayer::answers`] |
 //! | another cost or key for a request | [`RateLimitLayer::cost`], [`Cost`], [`Key`] |
 //! | to charge by the response | a policy with `count`, `refund` or `actual`; [`ActualCost`] |

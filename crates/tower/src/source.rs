@@ -91,6 +91,23 @@ pub(crate) trait Decide: Send + Sync {
     fn cancel(&self, head: Parts, cost: Option<u64>, verdict: Verdict) -> Boxed<()>;
 }
 
+/// No limits: every request is admitted without a decision.
+pub(crate) struct NoLimits;
+
+impl Decide for NoLimits {
+    fn decide_now(&self, _: &Parts, _: Option<u64>, _: Wanted) -> Option<Decided> {
+        Some(Ok(Answer::default()))
+    }
+
+    fn decide(&self, head: Parts, _: Option<u64>) -> Boxed<(Parts, Decided)> {
+        Box::pin(std::future::ready((head, Ok(Answer::default()))))
+    }
+
+    fn cancel(&self, _: Parts, _: Option<u64>, _: Verdict) -> Boxed<()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
 /// One limiter for all requests, by key.
 pub(crate) struct ByLimit<L, I> {
     pub(crate) limiter: L,

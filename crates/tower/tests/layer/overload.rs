@@ -2,12 +2,13 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::routing::any;
 use http::{Request, Response};
-use tidegate::concurrency::{Class, ConcurrencyStats, ShedReason};
+use tidegate::concurrency::{Class, ConcurrencyLimiter, ConcurrencyStats, ShedReason};
 use tidegate::policy::{Merging, Policy, PolicyLimiter};
 use tidegate::store::memory::MemoryStore;
 use tidegate::store::{Batch, Charge, DecisionSource, Store, StoreError};
@@ -96,6 +97,36 @@ impl Server {
         let domain = policy.domain("api").expect("the domain");
         domain.protections().iter().find(|it| it.name() == name).and_then(|it| it.stats())
     }
+}
+
+/// A concurrency limiter without limits.
+#[tokio::test]
+async fn a_layer_can_protect_a_service_without_limits() {
+    let concurrency = ConcurrencyLimiter::fixed(1).queue(0, Duration::ZERO).build();
+    let ends = Arc::new(Semaphore::new(0));
+    let handler = {
+        let ends = Arc::clone(&ends);
+        async move || {
+            ends.acquire().await.expect("an open semaphore").forget();
+            "served"
+        }
+    };
+    let layer = RateLimitLayer::protect(concurrency.clone());
+    let app = Router::new().fallback(any(handler)).layer(layer);
+    let first = tokio::spawn({
+        let app = app.clone();
+        async move { ask(&app, get("/")).await }
+    });
+    comes_true(|| concurrency.stats().in_flight == 1).await;
+    let shed = ask(&app, get("/")).await;
+    assert_eq!(shed.status(), 503);
+    assert!(shed.headers().contains_key("retry-after"));
+    ends.add_permits(1);
+    let served = first.await.expect("no panic");
+    assert_eq!(served.status(), 200);
+    assert!(!served.headers().contains_key("ratelimit"));
+    drop(served);
+    assert_eq!(concurrency.stats().in_flight, 0);
 }
 
 fn name_of(path: &str) -> &'static str {
