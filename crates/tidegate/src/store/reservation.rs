@@ -55,8 +55,8 @@ impl Reserving {
     }
 }
 
-/// The operation that settles a reservation whose units are owed until then: of a return, only what is owed is
-/// returned.
+/// The operation that settles a reservation whose units are owed until `until`. A return frees only
+/// units that are still owed.
 pub(crate) const fn settling(op: Op, until: Timestamp) -> Op {
     match op {
         Op::Return(units) => Op::ReturnOwed { units, until },

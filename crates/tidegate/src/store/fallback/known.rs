@@ -65,8 +65,9 @@ fn share_state(
             }
             _ => return None,
         },
-        // How much of it lies in the window before is not known. Counting it as taken in this window
-        // admits no more than the store would, and less until the next window.
+        // The decision does not show how many units count in the previous window. Counting all of
+        // them in the current window admits no more than the store would, and less until the next
+        // window.
         Limit::SlidingWindow(_) => match window() {
             State::SlidingWindow(mut state) => {
                 state.current = used().min(1 << 32);

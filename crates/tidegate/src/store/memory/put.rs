@@ -28,9 +28,9 @@ impl<A: Pack<STATE>, const STATE: usize> StateOp<STATE> for Put<'_, A> {
 }
 
 impl MemoryStore {
-    /// Sets the state of the key of this print to one that another store returned, or keeps its own if that owes
-    /// more. `decision` is the other store's decision; it gives the debt class. A key without room
-    /// is not stored.
+    /// Sets the state of the key with this print to one that another store returned, or keeps the
+    /// stored state if it owes more. `decision` is the other store's decision; it gives the debt
+    /// class. A key without room is not stored.
     pub(crate) fn put(
         &self,
         now: Timestamp,
