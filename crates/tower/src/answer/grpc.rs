@@ -12,8 +12,8 @@ use tidegate::verdict::{Part, Problem, whole_millis};
 
 use super::{CheckError, Rejection, STORE_RETRY};
 
-/// The most violations that are listed, and the most characters of a limit's name: clients bound the size of
-/// headers.
+/// The most violations in a status, and the most characters of a limit's name, because clients
+/// bound the size of headers.
 const MAX_LISTED: usize = 8;
 const MAX_NAME: usize = 64;
 
