@@ -243,7 +243,7 @@ const CHECKING: usize = 203;
 /// The cases for transports that have only checks, each with its policy.
 ///
 /// # Panics
-/// If there are fewer than [`CHECKING`].
+/// If there are fewer than `CHECKING`.
 pub fn transport_cases() -> Vec<(Case, Policy)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance");
     let is_check = |step: &Step| step.action == Action::Check;

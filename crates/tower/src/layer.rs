@@ -124,8 +124,8 @@ impl RateLimitLayer {
         self.set(|settings| settings.hold = hold)
     }
 
-    /// The cost of a request; 1, or what the policy says, unless set. [`Cost`](crate::Cost) in the
-    /// extensions of a request takes precedence.
+    /// The cost of a request. Unless set, it is 1, or the cost in the policy. [`Cost`](crate::Cost)
+    /// in the extensions of a request takes precedence.
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.set(|settings| settings.cost = Some(Arc::new(cost)))

@@ -205,7 +205,7 @@ fn settle(
     }))
 }
 
-/// The whole number of a header; `None` if there is none, or another value.
+/// The whole number in a header; `None` without the header, or if it has another value.
 fn units(headers: &HeaderMap, name: &str) -> Option<u64> {
     let value = headers.get(name).map(HeaderValue::as_bytes)?;
     std::str::from_utf8(value).ok()?.trim().parse().ok()

@@ -148,8 +148,8 @@ impl ConcurrencyBuilder {
         self.counting(Arc::new(AtomicU32::new(0)))
     }
 
-    /// Builds a limiter that replaces `before`: requests in progress there count here, and the
-    /// permits that they release go to waiters here.
+    /// Builds a limiter that replaces `before`. Requests in progress under `before` count under the
+    /// new limiter, and the permits that they release go to its waiters.
     #[doc(hidden)]
     pub fn build_after(self, before: &ConcurrencyLimiter) -> ConcurrencyLimiter {
         let limiter = self.counting(Arc::clone(&before.shared.in_flight));

@@ -187,7 +187,7 @@ impl ConcurrencyLimiter {
     /// Like [`ConcurrencyLimiter::acquire`], but sheds the request at `deadline`.
     ///
     /// # Errors
-    /// As there, and at the deadline.
+    /// As [`ConcurrencyLimiter::acquire`], and at the deadline.
     #[doc(hidden)]
     pub async fn acquire_before(&self, class: Class, deadline: Timestamp) -> Result<Permit, Shed> {
         if let Some(permit) = self.take(class) {

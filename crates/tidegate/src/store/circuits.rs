@@ -8,9 +8,9 @@
 //! server, and a quarter more every 100 ms.
 //!
 //! # Failures
-//! A request that times out or cannot be sent counts against its endpoint; one whose charges go to several
-//! endpoints counts against each. A refusal is an answer. [`StoreError::Overloaded`] says nothing about the
-//! server.
+//! A request that times out or cannot be sent counts against its endpoint; one whose charges go to
+//! several endpoints counts against each. A refusal is an answer. [`StoreError::Overloaded`] does
+//! not count either way.
 //!
 //! # Outage drill
 //! During a drill every endpoint counts as unavailable, for at most [`MAX_DRILL`]. A drill ends by itself.
@@ -263,7 +263,7 @@ async fn probe<S: Store + 'static>(
     }
 }
 
-/// What an outcome says about the server; `None` if nothing.
+/// Whether an outcome shows that the server answered; `None` if it shows neither.
 const fn heard<T>(outcome: &Result<T, StoreError>) -> Option<Heard> {
     match outcome {
         Ok(_) | Err(StoreError::Misconfigured(..) | StoreError::Protocol(_)) => Some(Heard::Answer),

@@ -12,9 +12,9 @@
 //! `refund_staleness`.
 //!
 //! With [`hold_denials`](super::shared::SharedOptions::hold_denials), the default, a bucket in the
-//! exact tier holds each denial for the time in which 16 units refill, between 10 and 100 ms
-//! ([`HOLD`]) and at most half the time until the bucket is full. The units that refill during a
-//! hold are admitted afterwards, so none is lost. `retry_after` includes the hold.
+//! exact tier repeats each denial for at least the time in which 16 units refill, between 10 and
+//! 100 ms ([`HOLD`]) and at most half the time until the bucket is full. The units that refill
+//! during a hold are admitted afterwards, so none is lost. `retry_after` includes the hold.
 //!
 //! In-flight limits, states that need a repair, and reads are never cached. The cache keeps at most
 //! [`MAX_ENTRIES`] denials.

@@ -49,7 +49,7 @@ pub enum Misconfigured {
     CrossSlot,
     /// The server is full and evicts nothing.
     OutOfMemory,
-    /// The server is a replica, or must not write for want of replicas or disk.
+    /// The server is a replica, or refuses writes because it lacks replicas or disk space.
     ReadOnly,
     /// The server is too old, or lacks a command.
     Version,

@@ -11,7 +11,7 @@ use crate::store::{LimitOptions, OnStoreFailure};
 
 const NOW: Timestamp = Timestamp::from_secs(1_000_020);
 
-/// A store that counts what it is asked, and may fail.
+/// A store that counts its charges, and may fail.
 struct Watched {
     store: MemoryStore,
     asked: AtomicU64,

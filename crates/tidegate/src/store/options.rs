@@ -1,4 +1,4 @@
-//! The options of a limit beyond its numbers, and where a decision came from.
+//! The options of a limit beyond its numbers, and the sources of decisions.
 
 use std::num::NonZeroU16;
 

@@ -8,11 +8,11 @@ use super::Charge;
 /// A batch in two parts.
 #[derive(Debug)]
 pub(super) struct Partition<'a> {
-    /// For each charge of the batch, whether it is decided here.
+    /// For each charge of the batch, whether this layer decides it.
     is_here: Vec<bool>,
-    /// The charges that are decided here, in order.
+    /// The charges that this layer decides, in order.
     pub(super) here: Vec<Charge<'a>>,
-    /// The others, in order.
+    /// The charges that it passes on, in order.
     pub(super) there: Vec<Charge<'a>>,
 }
 

@@ -43,8 +43,8 @@ impl ReservationId {
 pub enum Reserving {
     /// Opens it if the charge, a take, is admitted.
     Open(ReservationId),
-    /// Closes it and carries out the charge, a return or a forced debit. If it is not open, nothing changes,
-    /// and the charge is denied for good.
+    /// Closes it and carries out the charge, a return or a forced debit. If it is not open, nothing
+    /// changes, and the charge is denied without a wait.
     Close(ReservationId),
 }
 

@@ -24,7 +24,7 @@ struct Set<T> {
 }
 
 impl<T> Table<T> {
-    /// A table of so many sets, a power of two.
+    /// A table of `sets` sets, a power of two.
     pub(super) fn new(sets: usize) -> Self {
         let set = |_| Set { tags: AtomicU64::new(0), entries: Mutex::new(Vec::new()) };
         Self((0..sets).map(set).collect())

@@ -1,7 +1,7 @@
 //! Rejections of gRPC calls: the status in the headers, without a body ("trailers only").
 //!
-//! `grpc-status-details-bin` is a `google.rpc.Status` with `RetryInfo` and, for quotas, `QuotaFailure`.
-//! Clients retry UNAVAILABLE by themselves; `grpc-retry-pushback-ms` tells them when.
+//! `grpc-status-details-bin` is a `google.rpc.Status` with `RetryInfo` and, for quotas,
+//! `QuotaFailure`. Clients retry UNAVAILABLE by themselves; `grpc-retry-pushback-ms` sets the time.
 
 use std::time::Duration;
 

@@ -42,8 +42,8 @@ pub(super) enum Heard {
     Silence,
 }
 
-/// Permission to send a request. Its outcome counts only until the circuit changes: a silence from before
-/// the circuit opened says nothing about a server that has recovered.
+/// Permission to send a request. Its outcome counts only until the circuit changes: a silence from
+/// before the circuit opened does not count against a server that has recovered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket(u64);
 

@@ -235,7 +235,7 @@ const fn read(op: Op) -> Op {
     }
 }
 
-/// Marks the lease as granted here.
+/// Marks the lease as granted by the fallback.
 fn mark(decision: Decision) -> Decision {
     let lease = decision.lease.and_then(|lease| LeaseId::new(lease.number() | OWN_LEASE));
     Decision { lease, ..decision }

@@ -7,9 +7,9 @@ use super::LEASE;
 use crate::scaling::with_capacity;
 use crate::store::{Charge, Tier};
 
-/// A limit of `tier: leased` as the store has it: a bucket is smaller by what nodes may hold
-/// unspent. `None` if the limit cannot be leased, or its burst is less than four times the units
-/// that refill in a lease time.
+/// A limit of `tier: leased` as the store enforces it: a bucket is smaller by the units that nodes
+/// may hold unspent. `None` if the limit cannot be leased, or its burst is less than four times the
+/// units that refill in a lease time.
 pub fn leased(limit: &Limit) -> Option<Limit> {
     match limit {
         Limit::Bucket(bucket) if bucket.burst() == bucket.capacity() => {

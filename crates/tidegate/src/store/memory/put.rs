@@ -42,7 +42,7 @@ impl MemoryStore {
         match (limit, state) {
             (Limit::Bucket(bucket), State::Bucket(BucketState { full_at })) => {
                 self.move_to_current_table(print, now, bucket);
-                // Rounded up by less than a tick, as for a bucket of other numbers.
+                // Rounded up by less than a tick, as for a bucket with another denominator.
                 let ticks = full_at.ticks + u64::from(full_at.part > 0);
                 let state = BucketState { full_at: Moment { ticks, part: 0 } };
                 let merge = |own: BucketState, other: &BucketState| {

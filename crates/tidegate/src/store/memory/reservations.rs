@@ -85,7 +85,7 @@ impl Reservations {
         self.shards.iter().map(|shard| lock(shard).open.len() as u64).sum()
     }
 
-    /// Number of reservations that were not opened for want of room.
+    /// Number of reservations that were not opened for lack of room.
     pub(super) fn unopened(&self) -> u64 {
         self.unopened.load(Ordering::Relaxed)
     }

@@ -171,7 +171,8 @@ fn look(item: &Item) -> Item {
     Item { name: item.name.clone(), script_args }
 }
 
-/// All decisions; for a limit without an answer, one that says only that nothing was taken.
+/// All decisions. A limit without an answer gets a decision that only states that nothing was
+/// taken.
 fn or_untaken(decisions: Vec<Option<Decision>>, items: &[Item]) -> Vec<Decision> {
     use tidegate_core::{Algorithm, State};
     let unknown = |item: &Item| {
