@@ -12,13 +12,13 @@ struct Counting;
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// How often this thread has allocated so far.
+/// Number of allocations of this thread so far.
 pub fn counted() -> u64 {
     COUNT.with(Cell::get)
 }
 
 fn count() {
-    // A thread that is ending has no count any more.
+    // A thread that is ending no longer has a counter.
     let _ = COUNT.try_with(|count| count.set(count.get() + 1));
 }
 

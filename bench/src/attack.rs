@@ -14,37 +14,38 @@ use crate::traffic::Random;
 use crate::{Failure, tidegate};
 
 const VICTIMS: u64 = 1_000;
-/// The first half is asked all along, as clients who keep trying would; the rest only at the end.
+/// The first half of the victims sends requests during the whole flood, as clients that keep
+/// retrying do; the others only at the end.
 const WATCHED: u64 = VICTIMS / 2;
 const SAMPLES: u32 = 200;
 /// One unit stays on an account far longer than the flood lasts.
 const TERMS: LimitNumbers = LimitNumbers { interval: Duration::from_secs(600), burst: 10 };
 
-/// What the flood did.
+/// The effect of the flood.
 #[derive(Debug, Serialize)]
 struct Outcome {
     keys: u32,
     max_bytes: u64,
-    /// Resident memory above what it was without the table, at its highest.
+    /// The largest increase of resident memory over the process without the table.
     resident_bytes: u64,
-    /// What the table itself says.
+    /// The memory that the table reports.
     reported_bytes: u64,
     within_bound: bool,
     victims: u64,
-    /// Never once allowed, neither during the flood nor after it.
+    /// Victims that were never admitted, neither during the flood nor after it.
     still_denied: usize,
     still_denied_watched: usize,
-    /// How many keys of the flood had come when the first victim was let through.
+    /// Number of keys of the flood before the first victim was admitted; `None` if none was.
     first_freed_after: Option<u32>,
     flood_allowed: f64,
     evicted: u64,
     evicted_units: u64,
     overflowed: u64,
-    /// Thread time per decision, without making the key.
+    /// Thread time per decision, without the time to format the key.
     flood_ns: f64,
-    /// The same flood into a table with room for all.
+    /// The same flood into a table with room for all keys.
     roomy_ns: f64,
-    /// Keys that are there already, in that roomy table.
+    /// Checks of existing keys in that table.
     normal_ns: f64,
 }
 
@@ -151,13 +152,13 @@ impl Flood {
     }
 }
 
-/// Charges each key of the flood once; how many were allowed.
+/// Charges each key of the flood once; returns the number of admissions.
 fn insert(limiter: &Limiter, keys: std::ops::Range<u32>) -> u64 {
     let mut key = FloodKey::default();
     keys.map(|number| u64::from(limiter.check(key.write(number)).is_allowed())).sum()
 }
 
-/// Thread time per insert and per later check where there is room for all keys.
+/// Thread time per insert and per later check in a table with room for all keys.
 fn roomy(keys: u32) -> (f64, f64) {
     let room = (u64::from(keys) * 48).max(64 << 20);
     let limiter = tidegate::bounded(tidegate::bucket(TERMS), room);
@@ -169,7 +170,7 @@ fn roomy(keys: u32) -> (f64, f64) {
     (per_key(keys), per_key(keys.min(5_000_000)))
 }
 
-/// What making a key costs, to be taken off.
+/// The time to format a key, to be subtracted.
 fn making_ns(keys: u32) -> f64 {
     let mut key = FloodKey::default();
     let cpu = thread_cpu();

@@ -1,4 +1,4 @@
-//! What is measured: a name, how to build it, and the one call that decides.
+//! Candidates: the name of an implementation, how to build it, and the call that decides.
 
 use std::time::Duration;
 
@@ -12,12 +12,13 @@ pub trait Decider: Sync {
     /// Charges one unit to the request's key; true if allowed.
     fn decide(&self, request: &Request) -> bool;
 
-    /// Decides all, back to back; how many were allowed.
+    /// Decides all requests back to back; returns the number of admissions.
     fn tight(&self, requests: &[Request]) -> u64 {
         requests.iter().map(|request| u64::from(self.decide(request))).sum()
     }
 
-    /// Decides all, each only after the one before it is finished; how many were allowed.
+    /// Decides all requests, each only after the previous one has finished; returns the number of
+    /// admissions.
     fn isolated(&self, requests: &[Request]) -> u64 {
         let mut allowed = 0;
         for request in requests {
@@ -27,10 +28,10 @@ pub trait Decider: Sync {
         allowed
     }
 
-    /// Every key is in, measurement follows.
+    /// Called when every key is in the table, before the measurement.
     fn filled(&self) {}
 
-    /// So many threads come next.
+    /// Called before the measurement with the number of threads.
     fn share(&self, _threads: usize) {}
 }
 
@@ -42,7 +43,8 @@ pub struct Candidate {
     pub name: &'static str,
     pub path: Path,
     pub names: Names,
-    /// One for those without keys; few for those that would take hours or all memory.
+    /// The largest number of keys: 1 for candidates without keys, few for candidates that would
+    /// take hours or all memory.
     pub most_keys: u32,
     pub build: fn(Setup) -> Box<dyn Decider>,
 }
@@ -67,7 +69,7 @@ impl Candidate {
         self
     }
 
-    /// How many requesters fill `keys` entries of a table.
+    /// Number of users that fill `keys` entries of a table.
     pub fn users(&self, keys: u32) -> u32 {
         if self.names == Names::Pair { (keys / 2).max(1) } else { keys }
     }
@@ -85,7 +87,7 @@ pub enum Path {
     Deny,
 }
 
-/// What a candidate is built for.
+/// The limit and the size that a candidate is built for.
 #[derive(Clone, Copy)]
 pub struct Setup {
     pub keys: u32,

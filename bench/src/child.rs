@@ -6,8 +6,8 @@ use serde::de::DeserializeOwned;
 
 use crate::Failure;
 
-/// Measures in a process of its own: no table inherits another one's heap, and a crash costs one
-/// row. The child answers with one line of JSON.
+/// Measures in a separate process, so that no table inherits the heap of another, and a crash costs
+/// one row. The child answers with one line of JSON.
 pub fn in_child<T: DeserializeOwned>(arguments: &[&str]) -> Result<T, Failure> {
     let output =
         Command::new(std::env::current_exe()?).args(arguments).stderr(Stdio::inherit()).output()?;

@@ -1,4 +1,5 @@
-//! `concurrency`: what a permit of a concurrency limiter costs, a shed request, and the end of a window.
+//! `concurrency`: the cost of a permit of a concurrency limiter, of a shed request, and of the end
+//! of a window.
 
 use std::hint::black_box;
 
@@ -12,7 +13,7 @@ use crate::options::Options;
 use crate::report::{self, Table, short};
 use crate::targets::{Bound, Target};
 
-/// What was measured, in nanoseconds of processor time.
+/// A measurement, in nanoseconds of processor time.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     what: &'static str,

@@ -1,8 +1,8 @@
-//! Floors: how fast the machine could decide if a limiter had nothing else to care about.
+//! Floors: the cost of the least work that a decision needs on this machine.
 //!
-//! `slot_gcra*` is the honest one: hash, one cache line of four (fingerprint, arrival time) slots,
-//! the time stamp counter, one compare-and-swap. It is sized beforehand, never grows, never evicts,
-//! knows one limit and answers yes or no, all of which a real limiter may not do.
+//! `slot_gcra*` is the realistic one: hash, one cache line of four (fingerprint, arrival time)
+//! slots, the time stamp counter, one compare-and-swap. It has a fixed size, never grows or evicts,
+//! has one limit, and answers only yes or no. A real limiter cannot do that.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -35,7 +35,8 @@ impl Decider for Independent {
     }
 }
 
-/// The same, but where the next word lies depends on what the last one held: no overlap.
+/// Like [`Independent`], but each word determines the place of the next, so the processor cannot
+/// overlap the accesses.
 struct Dependent(Vec<AtomicU64>);
 
 impl Decider for Dependent {
@@ -168,7 +169,7 @@ impl Decider for Slots {
     }
 }
 
-/// Asks for sixteen lines before it needs the first.
+/// Prefetches sixteen lines before it reads the first.
 struct Batched(Slots);
 
 impl Decider for Batched {

@@ -1,5 +1,5 @@
-//! `growth`: fills a table from nothing and watches what a user would notice: how many bytes a key
-//! takes on the way, how far the peak stands above it, and the longest pause of one insert.
+//! `growth`: fills an empty table and measures bytes per key while it grows, the ratio of peak to
+//! resident memory, and the longest pause of one insert.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,16 +9,16 @@ use crate::memory::WARM_BYTES_PER_KEY;
 use crate::options::{self, Options};
 use crate::{Failure, report};
 
-/// Who is filled, if there is such a name in this build.
+/// The candidates to fill, if this build has them.
 const NAMES: [&str; 4] =
     ["governor_dashmap", "tidegate", "tidegate_fixed_window", "tidegate_sliding_window"];
 
-/// Memory is read this often, and counts from [`FROM`] on: below it the fixed part of a table
-/// says more than its keys.
+/// Number of keys between two readings of memory. Readings count from [`FROM`] on; below it, the
+/// fixed part of a table dominates.
 const STEP: u32 = 250_000;
 const FROM: u32 = 1_000_000;
 
-/// What filling one table showed.
+/// The measurements of one table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Growth {
     #[serde(rename = "impl")]
@@ -27,7 +27,7 @@ pub struct Growth {
     /// Every [`STEP`] keys from [`FROM`] on.
     pub checkpoints: Vec<Checkpoint>,
     pub max_bytes_per_key: f64,
-    /// The most that peak memory stood above resident memory in any step.
+    /// The largest ratio of peak to resident memory in any step.
     pub peak_ratio: f64,
     pub insert_ns: f64,
     /// Thread time of sixteen inserts in a row.

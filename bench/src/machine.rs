@@ -1,6 +1,6 @@
-//! What the floors and the isolated loop need from the processor.
+//! Processor instructions for the floors and the isolated loop.
 
-/// The time stamp counter: the cheapest clock there is.
+/// The time stamp counter, the cheapest clock.
 #[inline(always)]
 pub fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
@@ -16,8 +16,8 @@ pub fn ticks() -> u64 {
     }
 }
 
-/// Lets nothing after it start before everything ahead of it is done, so that the next decision
-/// cannot hide its cache misses behind this one.
+/// Waits until all earlier instructions have finished, so that the next decision cannot overlap its
+/// cache misses with this one.
 #[inline(always)]
 pub fn isolate() {
     #[cfg(target_arch = "x86_64")]
@@ -30,7 +30,7 @@ pub fn isolate() {
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
 }
 
-/// Asks for the cache line of `target` without waiting for it.
+/// Prefetches the cache line of `target`.
 #[inline(always)]
 pub fn prefetch<T>(target: &T) {
     #[cfg(target_arch = "x86_64")]

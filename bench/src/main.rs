@@ -1,4 +1,4 @@
-//! Measures Tidegate beside its peers and what the machine could do at best; see `README.md`.
+//! Measures Tidegate, its peers and the floors of the machine; see `README.md`.
 
 mod allocations;
 mod attack;
@@ -37,7 +37,7 @@ use std::process::ExitCode;
 use crate::options::Options;
 use crate::usage::USAGE;
 
-/// A run ends with a sentence if it fails.
+/// The error that ends a run.
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
@@ -73,7 +73,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "one-growth" => growth::child(rest),
         "one-redis" => redis::child(rest),
         "one-tiers" => tiers::child(rest),
-        // And of `server`: what the transports could cost at least.
+        // The children of `server`: floors of the transports.
         "floor-resp" | "floor-rls" => server::floor::serve(command, rest),
         _ => Err(USAGE.into()),
     }

@@ -1,4 +1,4 @@
-//! Maps that count requests per key and decide nothing: what a look-up alone costs.
+//! Maps that count requests per key and decide nothing, to measure a look-up alone.
 
 use std::cell::UnsafeCell;
 use std::sync::Mutex;
@@ -13,8 +13,8 @@ pub const CANDIDATES: &[Candidate] = &[
     Candidate::new("papaya", |_| Box::new(Papaya(papaya::HashMap::new()))),
 ];
 
-/// State that wants `&mut`: bare while one thread runs, behind the mutex a user would have to add
-/// while two do.
+/// State that needs `&mut`: without a lock while one thread runs, and behind a mutex, as a user
+/// would need it, while two run.
 #[derive(Default)]
 pub struct Exclusive<T> {
     state: UnsafeCell<T>,
@@ -31,7 +31,7 @@ impl<T> Exclusive<T> {
         Self { state: UnsafeCell::new(state), guard: Mutex::new(()), shared: false.into() }
     }
 
-    /// Call before threads start.
+    /// Announces the number of threads; call it before they start.
     pub fn share(&self, threads: usize) {
         self.shared.store(threads > 1, Relaxed);
     }

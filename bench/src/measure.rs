@@ -13,13 +13,13 @@ use crate::traffic::{Names, Request};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Loop {
-    /// Back to back: neighbours overlap in the processor, as in a busy server.
+    /// Back to back: the processor overlaps consecutive decisions, as in a busy server.
     Tight,
-    /// One at a time (`lfence` after each call), as when a decision stands alone.
+    /// One at a time, with `lfence` after each call.
     Isolated,
 }
 
-/// What one or two threads did in a time slice.
+/// The work of one or two threads in a time slice.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample {
     pub decisions: u64,
@@ -76,7 +76,8 @@ struct Tape<'a> {
 }
 
 impl<'a> Tape<'a> {
-    /// Few enough to stop in time, many enough that the clock reading does not show.
+    /// Decisions between two clock readings: few enough to stop in time, many enough to hide the
+    /// cost of a reading.
     const SLICE: usize = 512;
 
     fn next(&mut self) -> &'a [Request] {
@@ -107,14 +108,16 @@ fn drive(decider: &dyn Decider, tape: &mut Tape<'_>, shape: Loop, slice: Duratio
     }
 }
 
-/// What inserting keys one by one cost.
+/// The cost of inserting keys one by one.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Inserts {
     pub count: u64,
-    /// Thread time of all of them, with making the key and reading the clocks (some 40 ns each).
+    /// Thread time of all inserts, including formatting the keys and reading the clocks (about 40
+    /// ns each).
     pub cpu: Duration,
     pub worst_wall: Duration,
-    /// Of [`Inserts::BLOCK`] in a row: an upper bound of what one took without preemption.
+    /// The longest thread time of [`Inserts::BLOCK`] inserts in a row: an upper bound of one insert
+    /// without preemption.
     pub worst_cpu: Duration,
 }
 
@@ -136,7 +139,8 @@ impl Inserts {
     }
 }
 
-/// Brings the keys of `range` into the table, each until it is where `path` wants it.
+/// Inserts the keys of `range`, and charges each until its requests pass or are denied as `path`
+/// requires.
 pub fn fill(decider: &dyn Decider, names: Names, path: Path, range: Range<u32>) -> Inserts {
     let clock = quanta::Clock::new();
     let mut request = names.request();
@@ -175,7 +179,7 @@ pub fn thread_cpu() -> Duration {
     cpu(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// The same for all threads of this process.
+/// CPU time of all threads of this process.
 pub fn process_cpu() -> Duration {
     cpu(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
@@ -188,12 +192,12 @@ fn cpu(clock: libc::clockid_t) -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// Resident memory of this process in bytes, without the pages of files: which parts of the
-/// program have been paged in is not the doing of any table.
+/// Resident memory of this process in bytes, without the pages of files, which do not depend on the
+/// table.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
     pub resident: u64,
-    /// The most it ever was since the start, or since [`Memory::reset_peak`].
+    /// The peak since the start, or since [`Memory::reset_peak`].
     pub peak: u64,
 }
 
@@ -210,13 +214,13 @@ impl Memory {
         Self { resident, peak: field("VmHWM:").saturating_sub(files).max(resident) }
     }
 
-    /// Where the kernel does not allow it, peaks are the process's and only ever too high.
+    /// If the kernel does not allow it, peaks are those of the whole process, and too high.
     pub fn reset_peak() {
         let _ = std::fs::write("/proc/self/clear_refs", "5");
     }
 
-    /// Touches so much memory and gives it back. The first touch of a page on a fresh virtual
-    /// machine costs the host milliseconds, which is not the doing of any table.
+    /// Touches this much memory and frees it, because the first touch of a page on a fresh virtual
+    /// machine costs the host milliseconds.
     pub fn warm(bytes: u64) {
         let bytes = usize::try_from(bytes).expect("memory fits the address space");
         drop(std::hint::black_box(vec![1_u8; bytes]));

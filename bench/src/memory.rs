@@ -1,4 +1,4 @@
-//! `memory`: every implementation at every key count, in rounds, each in a process of its own.
+//! `memory`: every implementation at every key count, in rounds, each in a separate process.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::row::{Cell, Row, Rows};
 use crate::traffic::{self, Access};
 use crate::{Failure, growth, report, targets};
 
-/// Enough for a smoke run: the two references, and all of Tidegate.
+/// The candidates of a smoke run: the two references, and all of Tidegate.
 const QUICK: [&str; 5] = [
     "slot_gcra_thp",
     "slot_gcra_thp_b16",
@@ -19,7 +19,7 @@ const QUICK: [&str; 5] = [
     "governor_direct",
 ];
 
-/// What the table of the most demanding peers takes per key while it grows.
+/// Bytes per key of the largest peer's table while it grows.
 pub const WARM_BYTES_PER_KEY: u64 = 128;
 
 pub fn run(options: &Options) -> Result<(), Failure> {
@@ -27,7 +27,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     let (rows, mut failures) = plan.measure();
     plan.keys.iter().for_each(|&keys| report::speed(&rows, keys));
     let largest = plan.keys.iter().copied().max().unwrap_or(1);
-    // Half as much again, so that the largest table is seen growing past its size.
+    // Half as many keys again, to measure the growth of the largest table as well.
     let grown = growth::fill_all(options, largest / 2 * 3)?;
     let targets = targets::evaluate(&rows, &grown, largest);
     report::targets(&targets, largest);
@@ -66,7 +66,7 @@ impl Plan {
         }
     }
 
-    /// The medians, and what went wrong.
+    /// The medians, and the errors.
     fn measure(&self) -> (Rows, Vec<String>) {
         let covered = |candidate: &&'static Candidate, keys| keys <= candidate.most_keys;
         let jobs: Vec<(u32, &Candidate)> = (self.keys.iter())

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Failure;
 
-/// What can be asked of a run; each command reads what concerns it.
+/// The options of a run. Each command reads those that it needs.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     pub keys: Option<Vec<u32>>,
@@ -14,7 +14,7 @@ pub struct Options {
     /// Comma-separated parts of names.
     pub only: Option<String>,
     pub quick: bool,
-    /// Measures again what was measured before.
+    /// Measures finished cells again.
     pub again: bool,
     pub out: Option<PathBuf>,
 }
@@ -51,7 +51,7 @@ impl Options {
         self.only.as_ref().is_none_or(|only| only.split(',').any(|part| name.contains(part)))
     }
 
-    /// Where the results go: beside everything else that is built, unless asked otherwise.
+    /// The path of the results: in the target directory unless set.
     pub fn out(&self, file: &str) -> PathBuf {
         let bench = Path::new(env!("CARGO_MANIFEST_DIR"));
         let root = bench.parent().unwrap_or(bench);

@@ -41,7 +41,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     let left_out = experiments::run(&store, options)?;
     left_out.iter().for_each(|reason| println!("LEFT OUT: {reason}"));
     match store.quick {
-        // A smoke run shows that everything runs; its figures say nothing.
+        // A smoke run only shows that all parts run; its results mean nothing.
         true if !left_out.is_empty() => Err("a smoke run leaves nothing out".into()),
         true => Ok(()),
         false => page::write(&store, &docs),

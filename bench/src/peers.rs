@@ -1,8 +1,8 @@
-//! The other limiters, each called the way its documentation says.
+//! The other limiters, each called as its documentation recommends.
 //!
-//! `ratelimit` and `leaky-bucket` have no keys, so they live in a `DashMap`; `throttlecrab` wants
-//! `&mut`; `gcra` wants to own the key; `limitador` wants a map of variables per call. What their
-//! interfaces ask for is timed, because their users pay for it.
+//! `ratelimit` and `leaky-bucket` have no keys, so they are stored in a `DashMap`; `throttlecrab`
+//! needs `&mut`, `gcra` an owned key, and `limitador` a map of variables per call. The work that
+//! their interfaces require is timed, because their users pay for it.
 
 use std::collections::HashMap;
 use std::pin::pin;

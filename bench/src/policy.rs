@@ -1,5 +1,5 @@
-//! `policy`: what finding the rule of a descriptor costs, with few rules and with many, and how long
-//! a large policy takes to load.
+//! `policy`: the cost of finding the rule of a descriptor, with few rules and with many, and the
+//! time to load a large policy.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -17,10 +17,10 @@ use crate::{Failure, report::grouped};
 
 const FEW: u32 = 10;
 const MANY: u32 = 10_000;
-/// How many of many are wildcards, all on the second level.
+/// Number of wildcards among many rules, all on the second level.
 const WILDCARDS: u32 = 100;
 
-/// What was measured with so many rules.
+/// The measurements with one number of rules.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     rules: u32,
@@ -154,7 +154,7 @@ const fn wildcards(rules: u32) -> u32 {
 /// Three levels: tenants, paths below any tenant (some of them wildcards), methods below paths.
 fn policy(rules: u32) -> String {
     let wildcards = wildcards(rules);
-    // What is written for each path: itself and its two methods.
+    // Each path has three rules: its own and those of two methods.
     let paths = (rules - wildcards * 3) / 6;
     let tenants = rules - wildcards * 3 - paths * 3 - 1;
     let mut text = String::from("domain: bench\ndescriptors:\n");

@@ -26,7 +26,7 @@ use crate::{Failure, report};
 /// Names the library of redis-cell, `libredis_cell.so`.
 const MODULE: &str = "TIDEGATE_REDIS_CELL";
 
-/// As many keys as tell how much one takes; fewer and the tables of the server dominate.
+/// Enough keys to measure the memory of one; with fewer, the tables of the server dominate.
 const KEYS: u32 = 100_000;
 
 pub fn run(options: &Options) -> Result<(), Failure> {
@@ -136,8 +136,8 @@ async fn sample<C: Contender>(
     })
 }
 
-/// What redis-cell would take: its module writes nanoseconds of 19 digits as text, which `SET` would
-/// turn into a number, so a letter takes the place of the first.
+/// Measures the memory that redis-cell would take. Its module writes nanoseconds with 19 digits as
+/// text, which `SET` would turn into a number, so a letter replaces the first digit.
 fn stand_in(url: &str, keys: u32) -> Result<StandIn, Trouble> {
     let mut control = Control::connect(url)?;
     let _: () = control.ask(&["FLUSHALL", "SYNC"])?;

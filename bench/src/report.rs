@@ -10,8 +10,8 @@ use crate::row::{Cell, Row, Rows};
 use crate::targets::{Bound, Target};
 use crate::traffic::Access;
 
-/// One table per way of choosing keys. `/ floor` and `governor /` say how many times as long as
-/// the floor, and how many times faster than governor.
+/// One table per way of choosing keys. `/ floor` is the time as a multiple of the floor's, and
+/// `governor /` the speed as a multiple of governor's.
 pub fn speed(rows: &Rows, keys: u32) {
     for &access in Access::over(keys) {
         let cell = Cell::single(access);
@@ -46,7 +46,7 @@ fn speed_line(rows: &Rows, row: &Row) -> Vec<String> {
     let find = |name: &str, cell| rows.find(name, row.keys, cell);
     let (single, double) = (Cell::single(row.access), Cell::double(row.access));
     let ns = row.ns_per_decision;
-    // The first insert pays for setting up, and with one key there is no other.
+    // The first insert includes the setup, and with one key there is no other insert.
     let many = |value: f64| (row.keys > 1).then_some(value);
     let isolated = find(&row.name, Cell::isolated(row.access)).map(|row| row.ns_per_decision);
     let shared = find(&row.name, double);
@@ -127,7 +127,7 @@ fn target_table(targets: &[Target]) {
     table.print();
 }
 
-/// Writes `results` and says where.
+/// Writes `results` and prints the path.
 pub fn write<T: Serialize + ?Sized>(path: &Path, results: &T) -> Result<(), Failure> {
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory)?;
@@ -137,7 +137,7 @@ pub fn write<T: Serialize + ?Sized>(path: &Path, results: &T) -> Result<(), Fail
     Ok(())
 }
 
-/// A Markdown table that can be read as it stands.
+/// A Markdown table with aligned columns.
 pub struct Table {
     lines: Vec<Vec<String>>,
 }
@@ -173,7 +173,7 @@ impl Table {
     }
 }
 
-/// Three digits say enough.
+/// A value with three digits.
 pub fn short(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),

@@ -62,7 +62,7 @@ impl Row {
         }
     }
 
-    /// A limiter that decides wrongly is fast for nothing.
+    /// Whether the candidate admitted or denied as expected.
     pub fn decides_rightly(&self) -> bool {
         match self.path {
             Path::Allow => self.allowed >= 0.999,
@@ -107,7 +107,7 @@ impl Rows {
     }
 }
 
-/// Of an even number, the mean of the middle two.
+/// The median; of an even number of values, the mean of the middle two.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let half = values.len() / 2;

@@ -28,7 +28,7 @@ const KEYS: u32 = 1_000_000;
 /// Before each measurement, so that connections and caches are warm.
 const WARM_UP: u32 = 5;
 
-/// No answer, and why.
+/// Why there is no answer.
 #[derive(Debug)]
 pub struct Trouble(pub String);
 
@@ -74,7 +74,7 @@ fn fill(fleet: &Fleet, cells: &[Cell]) -> Result<Vec<Row>, Trouble> {
         let rss_mib = rss_mib(cell.pid) - before;
         let fresh = match cell.name {
             THROTTLECRAB => cell.transport == Transport::Resp,
-            // By windows of an hour, so that no key makes room for another.
+            // With windows of an hour, so that no key is evicted.
             OURS | LIMITADOR => cell.transport == Transport::Grpc,
             _ => false,
         };

@@ -11,7 +11,7 @@ const BATCH: &str = "tidegate_b16";
 const GOVERNOR: &str = "governor_dashmap";
 const FLOOR: &str = "slot_gcra_thp";
 
-/// One promise and what became of it.
+/// One target and its result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Target {
     pub what: String,
@@ -21,7 +21,7 @@ pub struct Target {
     pub met: Option<bool>,
 }
 
-/// What the value has to be.
+/// The bound of a value.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bound {
@@ -39,7 +39,7 @@ impl Target {
     }
 }
 
-/// All of them; `keys` is the count that stands for "many".
+/// All targets; `keys` is the number for "many".
 pub fn evaluate(rows: &Rows, grown: &[Growth], keys: u32) -> Vec<Target> {
     let mut targets = speed(&Ratios { rows, keys });
     targets.extend(memory(grown));

@@ -1,5 +1,5 @@
-//! Tidegate, through its public keyed interface. Every answer is read whole: allowed, remaining,
-//! reset; that is what the targets are about.
+//! Tidegate, through its public keyed interface. Every field of an answer is read (allowed,
+//! remaining, reset), as the targets require.
 
 use std::hint::black_box;
 use std::time::Duration;

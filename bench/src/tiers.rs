@@ -1,6 +1,6 @@
-//! `tiers`: what the layers before a shared store cost and what they save. Decisions that are answered
-//! without the store beside the memory store's own, keys that are not hot beside the bare store, and
-//! eight nodes that share one key.
+//! `tiers`: the costs and savings of the layers in front of a shared store. Compares decisions
+//! without the store with those of the memory store, keys that are not hot with the bare store, and
+//! measures eight nodes that share one key.
 
 mod cold;
 mod excess;
@@ -21,7 +21,7 @@ use crate::redis::contender::Trouble;
 use crate::targets::Target;
 use crate::{Failure, report};
 
-/// As many as share a node's caches, and as many as are no longer at hand in Redis.
+/// Numbers of keys: few share a node's caches, and many exceed the processor's caches in Redis.
 const FEW: u32 = 10_000;
 const MANY: u32 = 100_000;
 
@@ -34,7 +34,7 @@ enum Cell {
     Nodes(nodes::Cell),
 }
 
-/// What a run showed.
+/// The results of a run.
 #[derive(Debug, Serialize)]
 struct Results {
     near: Vec<near::Row>,
@@ -43,7 +43,7 @@ struct Results {
     targets: Vec<Target>,
 }
 
-/// How long, how often, and where.
+/// The length, the rounds and the server of a measurement.
 struct Plan<'a> {
     options: &'a Options,
     url: String,

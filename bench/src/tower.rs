@@ -1,4 +1,5 @@
-//! `tower`: what the layer adds to a request, in process and over loopback, beside `tower_governor`.
+//! `tower`: the overhead of the layer and of `tower_governor` per request, in process and over
+//! loopback.
 
 mod in_process;
 mod loopback;
@@ -15,7 +16,7 @@ use crate::targets::{Bound, Target};
 /// The header that both layers take the key from.
 const KEY: &str = "x-user";
 
-/// What was measured, in nanoseconds of processor time per request.
+/// A measurement, in nanoseconds of processor time per request.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     what: &'static str,

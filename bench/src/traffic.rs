@@ -1,4 +1,5 @@
-//! The requests: which key comes when. Everything is seeded, so every implementation gets the same.
+//! The sequence of keys. It depends only on the seed, so every implementation gets the same
+//! requests.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
-    /// One key takes everything.
+    /// One key gets all requests.
     Hot,
     /// Every key is equally likely.
     Uniform,
@@ -15,7 +16,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// What makes sense over so many keys.
+    /// The kinds of access that apply to this many keys.
     pub fn over(keys: u32) -> &'static [Self] {
         if keys == 1 { &[Self::Hot] } else { &[Self::Uniform, Self::Zipf] }
     }
@@ -31,7 +32,7 @@ impl Access {
 
 /// One request.
 pub struct Request {
-    /// The key as text; two of them end to end where the names are [`Names::Pair`].
+    /// The key as text; two concatenated keys with [`Names::Pair`].
     pub key: String,
     /// The key's number, for floors that hash nothing.
     pub index: u32,
@@ -66,10 +67,10 @@ impl Names {
     }
 }
 
-/// Requests made ahead of the measurement, in the order they come: reading the keys streams, and
-/// only the table under test is accessed at random.
+/// Requests prepared before the measurement, in order: their keys are read sequentially, and only
+/// the table under test is accessed at random.
 pub fn requests(names: Names, keys: u32, access: Access, seed: u64) -> Vec<Request> {
-    // Enough to miss the caches wherever the table does, and no more than that takes to make.
+    // Enough requests to miss the caches wherever the table does.
     let count = keys.saturating_mul(4).clamp(1 << 16, 1 << 21);
     let mut random = Random(seed);
     let zipf = Zipf::new(keys, 1.1);

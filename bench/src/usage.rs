@@ -1,4 +1,4 @@
-//! What the program says it can do.
+//! The usage text.
 
 /// Commands and their options.
 pub(crate) const USAGE: &str = "\

@@ -6,9 +6,6 @@
 //!   case.rs: every row ──▶ course.rs, slow.rs … ──▶ figure.rs: what was measured, and the target
 //!                            node.rs: the layers in front of Redis    load.rs: requests at a rate
 //! ```
-//!
-//! `cargo xtask chaos` measures at length and writes docs/failures.md; the tests run the same for a
-//! moment, where figures that depend on the machine have tenfold slack.
 
 mod callers;
 mod case;

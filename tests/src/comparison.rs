@@ -83,7 +83,7 @@ pub struct Coverage {
     pub decisions: u64,
     /// Denials with a wait.
     pub waits: u64,
-    /// Denials that no wait helps.
+    /// Denials without a wait, because the cost never fits.
     pub nevers: u64,
     /// Delayed admissions.
     pub delays: u64,

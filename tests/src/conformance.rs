@@ -61,7 +61,7 @@ impl Action {
 pub struct CaseRequest {
     /// The time by the clock of the case.
     pub now: Timestamp,
-    /// To do what.
+    /// The action.
     pub action: Action,
     /// The domain.
     pub domain: String,
@@ -158,9 +158,9 @@ pub enum Reply {
         /// The wait before a retry, if the request is denied and the transport has it.
         retry_after: Option<Wait>,
     },
-    /// What a settlement did.
+    /// The effect of a settlement.
     Settled(Sums),
-    /// There is no answer, for this reason.
+    /// The transport gave no answer, for this reason.
     Failed(String),
 }
 
@@ -243,7 +243,7 @@ const CHECKING: usize = 203;
 /// The cases for transports that have only checks, each with its policy.
 ///
 /// # Panics
-/// If some have fallen away.
+/// If there are fewer than `CHECKING`.
 pub fn transport_cases() -> Vec<(Case, Policy)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance");
     let is_check = |step: &Step| step.action == Action::Check;
@@ -293,7 +293,7 @@ impl Case {
 /// Sends all requests of a case to a transport, in order, and compares the answers.
 ///
 /// # Errors
-/// The first difference, in words.
+/// The first difference, as a text.
 pub fn run_case(case: &Case, ask: &mut dyn FnMut(&CaseRequest) -> Reply) -> Result<(), String> {
     let mut now = case.start();
     for (number, step) in case.steps.iter().enumerate() {

@@ -94,8 +94,9 @@ async fn run_trace<S: Store + 'static>(cache: &SharedStore<S>, subject: Subject,
         if now > LATEST {
             break;
         }
-        // The deny cache did not count the denials that it repeated. The documentation says so; the
-        // difference shows only here.
+        // As documented, the store does not count the denials that the deny cache repeated. The
+        // difference shows only after the limit changes, and in operations other than takes and
+        // reads.
         if uncounted && (renumbered || !matches!(op, Op::Take(_) | Op::Read(_))) {
             (op, uncounted) = (Op::Reset, false);
         }
@@ -123,8 +124,9 @@ async fn run_trace<S: Store + 'static>(cache: &SharedStore<S>, subject: Subject,
     decided
 }
 
-/// What the memory store does to a state that moves to the table of small denominators, even if the operation
-/// writes nothing. The state gets later by less than a tick, which admits no more.
+/// Rounds a state up as the memory store does when the state moves to the table of small
+/// denominators, even if the operation writes nothing. The state becomes later by less than a tick,
+/// which admits no more.
 fn round_up(limit: &Limit, state: &mut State) {
     let (Limit::Bucket(bucket), State::Bucket(BucketState { full_at })) = (limit, state) else {
         return;

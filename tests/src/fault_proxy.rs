@@ -32,14 +32,14 @@ const TIMER_ROUNDING: Duration = Duration::from_micros(500);
 /// The fault of the network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     #[default]
     None,
-    /// So many of a hundred replies come so much later, and with them what follows on the connection.
+    /// Some replies are late, and all later bytes of their connections with them.
     Late {
-        /// How many of a hundred.
+        /// The share of late replies, in per cent.
         percent: u8,
-        /// How much later.
+        /// The delay of a late reply.
         by: Duration,
     },
     /// No bytes pass in either direction until the fault changes.
@@ -88,10 +88,10 @@ impl Network {
 }
 
 impl FaultProxy {
-    /// Listens on the loopback, and leads to this port there.
+    /// Listens on loopback, and forwards connections to this port.
     ///
     /// # Panics
-    /// If the system has no port or no thread for it.
+    /// If no port is free or no thread can be started.
     pub fn start(port: u16) -> Self {
         let (fault, answer) = watch::channel(Fault::None);
         let accepted = Arc::new(AtomicU64::new(0));
@@ -161,7 +161,7 @@ async fn accept(listener: &TcpListener, network: &Network, accepted: &AtomicU64)
         accepted.fetch_add(1, Ordering::Relaxed);
         let network = network.clone();
         tokio::spawn(async move {
-            // How a connection ends is what the proxy is for.
+            // An error of a connection is not an error of the proxy, which exists to cause them.
             let _ = carry(client, network).await;
             drop(place);
         });

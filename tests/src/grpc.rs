@@ -24,7 +24,7 @@ pub const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitServic
 /// Longer than any step takes on any machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A connection to a server of gRPC.
+/// A connection to a gRPC server.
 #[derive(Debug)]
 pub struct GrpcClient {
     runtime: Runtime,
@@ -60,7 +60,7 @@ impl GrpcClient {
         })
     }
 
-    /// A client on a connection that `connect` makes.
+    /// A client on the connection that `connect` opens.
     pub fn over<S>(connect: impl Future<Output = S>) -> Self
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -1,5 +1,5 @@
-//! The examples of the guides, compiled and run as documentation tests. They are here because the
-//! guides are not part of the published library.
+//! The examples of the guides, compiled and run as documentation tests. They are in this crate
+//! because the published library does not contain the guides.
 
 #[doc = include_str!("../../docs/guide/embed.md")]
 struct Embed;

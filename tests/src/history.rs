@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// A single flipped verdict among two hundred is found.
+    /// Finds a single flipped verdict among two hundred.
     #[test]
     fn a_unit_too_many_and_a_unit_too_few_are_found() {
         for limit in limits() {

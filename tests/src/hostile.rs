@@ -40,9 +40,9 @@ pub struct Row {
     pub without: Duration,
     /// The same with the hostile client.
     pub with: Duration,
-    /// Requests of the normal clients that were answered, and that were not.
+    /// Requests of the normal clients that were answered.
     pub answered: u64,
-    /// See above.
+    /// Requests of the normal clients that were not answered.
     pub failed: u64,
     /// Requests, connections or handshakes that the hostile client completed.
     pub attacks: u64,
@@ -77,7 +77,7 @@ fn policy(kind: Kind) -> String {
 /// Measures one kind.
 ///
 /// # Panics
-/// If the daemon does not start, or ends.
+/// If the daemon does not start, or ends early.
 pub fn measure(kind: Kind, effort: Effort) -> Row {
     let certificates = Certificates::fresh();
     let [certificate, key] = [&certificates.server.certificate, &certificates.server.key]

@@ -13,9 +13,9 @@ const MAX_HEAD: u64 = 1 << 20;
 /// A parsed answer.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// Such as 200.
+    /// The status code, such as 200.
     pub status: u16,
-    /// In lower case.
+    /// The head, in lower case.
     pub head: String,
     /// All bytes after the head.
     pub body: String,
@@ -25,7 +25,7 @@ impl Answer {
     /// Parses an answer.
     ///
     /// # Panics
-    /// If it is none.
+    /// If the text is not an HTTP response.
     pub fn read(text: &str) -> Self {
         let (head, body) = text.split_once("\r\n\r\n").expect("a head ends with an empty line");
         Self {

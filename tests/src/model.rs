@@ -39,7 +39,7 @@ impl Model {
             decisions.push(match (tried.is_allowed(), stands.is_allowed()) {
                 (true, _) => stands,
                 (false, false) => self.charge(now, charge, charge.op),
-                // Only an earlier charge of the same request denied it.
+                // Denied only because of an earlier charge of the same request.
                 (false, true) => tried,
             });
         }

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use tidegate::policy::{Descriptor, Entry, HttpRequest, Merging, Policy, PolicyLimiter, Request};
 
-/// The longest text that is made.
+/// The longest text of a mutator.
 const MAX_BYTES: usize = 16 << 10;
 
 /// Pieces that are likely to break parsers and numbers.
@@ -94,7 +94,7 @@ impl Mutator {
             0 | 1 => format!("{}{piece}{}", &text[..from], &text[from..]),
             // Replaces a part by a foreign piece.
             2 => format!("{}{piece}{}", &text[..from], &text[to..]),
-            // A gap.
+            // Removes a part.
             3 => format!("{}{}", &text[..from], &text[to..]),
             // Repeats a part.
             4 => format!("{}{}{}", &text[..to], &text[from..to], &text[to..]),

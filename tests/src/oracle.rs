@@ -1,4 +1,4 @@
-//! An independent model of every algorithm, to compare the engine and its carriers with.
+//! An independent model of every algorithm, to compare the engine and the stores with.
 //!
 //! It is written from the definitions, not from the engine, and deliberately uses other
 //! representations: tokens instead of arrival times, window numbers instead of window ends, a plain
@@ -106,7 +106,7 @@ impl Oracle {
         decision
     }
 
-    /// Repairs, as every denial does, a rate that no history could have left. Denied requests are
+    /// Repairs a rate that no history could have left, as every denial does. Denied requests are
     /// not counted under a block.
     fn repair(&mut self, now: u64) {
         let counts = std::mem::replace(&mut self.numbers.count_denied, false);

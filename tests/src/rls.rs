@@ -10,7 +10,7 @@ use crate::conformance::{CaseRequest, Limiting, Reply, Status, Wait};
 /// A request.
 #[derive(Clone, PartialEq, Message)]
 pub struct RateLimitRequest {
-    /// Whose rules.
+    /// The domain.
     #[prost(string, tag = "1")]
     pub domain: String,
     /// The descriptors.
@@ -44,7 +44,7 @@ pub struct Entry {
     /// The key.
     #[prost(string, tag = "1")]
     pub key: String,
-    /// What it is.
+    /// The value.
     #[prost(string, tag = "2")]
     pub value: String,
 }
@@ -52,7 +52,7 @@ pub struct Entry {
 /// A limit that comes with a request.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct RateLimitOverride {
-    /// How many.
+    /// The requests per unit.
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
     /// The unit of time.
@@ -100,10 +100,10 @@ pub struct DescriptorStatus {
 /// A limit.
 #[derive(Clone, PartialEq, Message)]
 pub struct RateLimit {
-    /// How many.
+    /// The requests per unit.
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
-    /// In which time.
+    /// The number of the unit of time.
     #[prost(enumeration = "Unit", tag = "2")]
     pub unit: i32,
     /// The name of the limit.
@@ -117,7 +117,7 @@ pub struct Duration {
     /// Whole seconds.
     #[prost(int64, tag = "1")]
     pub seconds: i64,
-    /// The rest.
+    /// Nanoseconds beyond the whole seconds.
     #[prost(int32, tag = "2")]
     pub nanos: i32,
 }
@@ -141,7 +141,7 @@ pub struct Struct {
     pub fields: BTreeMap<String, Value>,
 }
 
-/// Anything.
+/// A value of any type.
 #[derive(Clone, PartialEq, Message)]
 pub struct Value {
     /// The value.
@@ -152,7 +152,7 @@ pub struct Value {
 /// The types of values.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Kind {
-    /// Nothing.
+    /// Null.
     #[prost(int32, tag = "1")]
     Null(i32),
     /// A number.
@@ -175,24 +175,24 @@ pub enum Kind {
 /// Values in order.
 #[derive(Clone, PartialEq, Message)]
 pub struct ListValue {
-    /// These.
+    /// The values.
     #[prost(message, repeated, tag = "1")]
     pub values: Vec<Value>,
 }
 
-/// Verdicts.
+/// Codes of answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
 #[repr(i32)]
 pub enum Code {
-    /// Never sent.
+    /// Never used in an answer.
     Unknown = 0,
-    /// Go ahead.
+    /// Within all limits.
     Ok = 1,
-    /// Stay out.
+    /// Over a limit.
     OverLimit = 2,
 }
 
-/// Units.
+/// Units of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
 #[repr(i32)]
 pub enum Unit {
@@ -299,7 +299,7 @@ impl DescriptorStatus {
             over,
             limit: Some(limit),
             remaining,
-            // One number is both: what over means decides which.
+            // The protocol has one duration: the wait of a denial, and otherwise the reset.
             reset: if over { None } else { seconds },
             retry_after: over.then(|| seconds.map_or(Wait::Never, Wait::Seconds)),
             delay: None,

@@ -1,8 +1,10 @@
-//! The same requests to envoyproxy/ratelimit and to Tidegate in its place, answer by answer.
+//! Sends the same requests to envoyproxy/ratelimit and to Tidegate in its place, and compares each
+//! answer.
 //!
-//! Both get the same environment, the same policy files and requests one after the other, so that
-//! nothing but what they are can make them differ. Each has the clock of the machine to itself: nothing
-//! is asked near the end of a second ([`Moment`]), and what was held up over one is not compared.
+//! Both run in the same environment with the same policy files, and get the same requests one after
+//! the other, so that only the programs can cause differences. Windows must not differ either: no
+//! request is sent near the end of a second ([`Moment`]), and an answer that was delayed into the
+//! next second is not compared.
 
 mod answer;
 mod differences;

@@ -1,4 +1,4 @@
-//! Real servers, started for one test and gone after it.
+//! Real servers, started for one test and stopped after it.
 //!
 //! Every server listens on the loopback only, works in a folder of its own, and is stopped by its
 //! pid when it is dropped. If the test process is killed instead, a watcher stops it.

@@ -15,7 +15,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// All of them.
+    /// Every subject.
     pub const ALL: [Self; 7] = [
         Self::Rated(AlgorithmName::FixedWindow),
         Self::Rated(AlgorithmName::SlidingLog),

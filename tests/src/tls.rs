@@ -65,7 +65,7 @@ impl TlsClient {
     /// Sends these bytes, and reads until the connection ends.
     ///
     /// # Errors
-    /// If either does not let the other in.
+    /// If the handshake fails on either side.
     pub fn exchange(&self, address: SocketAddr, sent: &[u8]) -> io::Result<Vec<u8>> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {

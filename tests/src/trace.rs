@@ -1,8 +1,8 @@
 //! Random histories of one key, made where decisions go wrong: at boundaries, at promised
 //! instants and one tick beside them, with clocks that jump and numbers that change.
 //!
-//! Each trace has habits of its own (swarm testing): some never step back, some do little else.
-//! A uniform mixture would reach deep states of neither kind.
+//! Each trace has its own habits (swarm testing): in some the clock never goes back, in others it
+//! does so most of the time. A uniform mixture would reach deep states of neither kind.
 
 mod clock;
 mod habits;

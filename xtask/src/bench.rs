@@ -30,7 +30,7 @@ pub(crate) fn run(summary: &mut Summary, options: &[String]) -> Result<(), Failu
         return hostile(summary, &options[1..]);
     }
     let build = "run --release --manifest-path bench/Cargo.toml --target-dir target/bench-build";
-    // The crates that other suites measure are not needed, and take minutes to build.
+    // The crates that only other suites measure take minutes to build.
     let features = if suite == "overload" { "--no-default-features --features tower" } else { "" };
     let mut step = Step::cargo(&format!("{build} {features} --")).with(options);
     let quick = options.iter().any(|option| option == "--quick");

@@ -1,4 +1,4 @@
-//! Clients of other projects, which the tests run unchanged against the daemon.
+//! Client libraries of other projects, which the tests run unmodified against the daemon.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! `differential`: the same requests to envoyproxy/ratelimit and to Tidegate in its place.
+//! `differential`: sends the same requests to envoyproxy/ratelimit and to Tidegate, and compares
+//! the answers.
 
 use crate::peers;
 use crate::step::{Failure, Step, Summary, built};

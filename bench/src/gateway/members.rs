@@ -15,7 +15,7 @@ pub const NGINX: &str = "nginx";
 pub const LIMIT_REQ: &str = "nginx_limit_req";
 pub const PINGORA: &str = "pingora";
 
-/// No request is denied: what is measured is the decision.
+/// The limit denies no request, because the decision is measured.
 const POLICY: &str = "
 domain: bench
 requests:
@@ -25,7 +25,7 @@ descriptors:
   - {key: user, rate: 1000000/s}
 ";
 
-/// All of them, each with one worker.
+/// All proxies, each with one worker.
 pub struct Members {
     ours: PathBuf,
     nginx: PathBuf,
@@ -74,7 +74,7 @@ impl Members {
         self.gateway_with(None, tls)
     }
 
-    /// One more nginx, likewise.
+    /// One more nginx, for clients that speak TLS if there are certificates.
     pub fn nginx_for_clients(
         &self,
         tls: Option<&Certificates>,

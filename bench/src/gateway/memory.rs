@@ -34,7 +34,7 @@ impl Memory {
     }
 }
 
-/// On a gateway of its own, which has served no other load.
+/// Measures a new gateway, which has served no other load.
 pub fn measure(members: &Members, quick: bool) -> Result<Memory, Failure> {
     let (busy_connections, idle_connections) = if quick { (20, 100) } else { (BUSY, IDLE) };
     let slice = Duration::from_millis(if quick { 40 } else { 2_000 });
@@ -51,7 +51,7 @@ pub fn measure(members: &Members, quick: bool) -> Result<Memory, Failure> {
     Ok(Memory { empty, busy, busy_connections, idle, idle_connections })
 }
 
-/// With connections that have had one answer each.
+/// Memory with connections that have each had one answer.
 fn idle(member: &Member, connections: usize) -> Result<f64, Trouble> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(Trouble::of)?.block_on(async {

@@ -1,4 +1,5 @@
-//! TLS, HTTP/2 and larger bodies, asked by h2load (nghttp2): ours beside nginx, in the same rounds.
+//! TLS, HTTP/2 and larger bodies with load from h2load (nghttp2): the gateway and nginx, in the
+//! same rounds.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +13,7 @@ use crate::row::median;
 use crate::server::fleet::program;
 use crate::server::member::{Member, cpu};
 
-/// What clients speak and ask for.
+/// The protocol and the path of the clients' requests.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     name: &'static str,

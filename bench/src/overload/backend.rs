@@ -1,4 +1,4 @@
-//! A backend: a process of its own that serves HTTP on one thread, with or without a limiter in it.
+//! A backend: a separate process that serves HTTP on one thread, with or without a limiter in it.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::Failure;
 /// The first argument of the process.
 pub const COMMAND: &str = "overload-backend";
 
-/// What `tower::limit::ConcurrencyLimit` admits.
+/// The limit of `tower::limit::ConcurrencyLimit`.
 const TOWER_LIMIT: usize = 32;
 
 /// A send buffer that holds less than a large response.
@@ -69,7 +69,7 @@ impl Setup {
         }
     }
 
-    /// The cell that measures what it can serve.
+    /// The cell that measures its peak.
     pub fn peak_name(&self) -> String {
         let Self { kind, times, mean_us, workers, .. } = self;
         format!("peak-{}{workers}-{times:?}-{mean_us}us", kind.letter())
@@ -111,7 +111,7 @@ requests:
     )
 }
 
-/// `protect` as most services have it.
+/// `protect` with default settings.
 pub const PROTECT: &str = "{name: api}";
 
 type Limiter = PolicyLimiter<MemoryStore>;
@@ -152,7 +152,7 @@ pub fn serve(arguments: &[String]) -> Result<(), Failure> {
         let listener = listener.tap_io(move |stream| {
             let _ = stream.set_nodelay(true);
             if is_large {
-                // So that what a slow reader does not read stays in the server.
+                // A small buffer, so that the unread part of a response stays in the server.
                 let _ = rustix::net::sockopt::set_socket_send_buffer_size(stream, SMALL_BUFFER);
             }
         });
@@ -178,7 +178,7 @@ fn layered(inside: &Inside, limiter: Option<Limiter>) -> Router<Arc<Shared>> {
 
 async fn work(State(shared): State<Arc<Shared>>) -> Result<Response, Infallible> {
     let length = shared.body;
-    // Goes on if the client gives up: the workers do not know.
+    // The work continues when the client gives up, because workers do not notice.
     let _ = tokio::spawn(async move { shared.work.serve().await }).await;
     Ok(Response::new(Body::from(vec![b'x'; length])))
 }

@@ -1,4 +1,4 @@
-//! One contender under one load. Finished cells are kept, so that a run that was stopped goes on.
+//! One contender under one load. Finished cells are kept, so that a stopped run can continue.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -18,13 +18,13 @@ use super::work::Kind;
 use super::{client, load};
 use crate::Failure;
 
-/// The most that a generator may be behind its schedule.
+/// The largest lateness of a generator behind its schedule.
 pub const MOST_LATENESS_US: u32 = 5_000;
 
-/// How often a cell is measured again if its generator was late.
+/// Number of attempts to measure a cell whose generator was late.
 const ATTEMPTS: usize = 3;
 
-/// What is measured.
+/// The plan of a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Names the cell, and its file.
@@ -50,7 +50,7 @@ pub enum Pair {
     Both,
 }
 
-/// What came of it.
+/// The result of a plan.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Cell {
     pub plan: Plan,
@@ -61,7 +61,7 @@ pub struct Cell {
     pub seconds: Vec<Second>,
 }
 
-/// Where cells are kept, and which are measured.
+/// The folder of finished cells, and the options of the run.
 #[derive(Clone, Debug)]
 pub struct Store {
     pub folder: PathBuf,
@@ -74,7 +74,7 @@ impl Store {
         self.folder.join(format!("{name}.json"))
     }
 
-    /// The cell of this name, if it was measured as `plan` says.
+    /// The finished cell of this name, if it was measured by the same plan.
     pub fn kept(&self, plan: &Plan) -> Option<Cell> {
         let cell = self.read(&plan.name)?;
         let mut same = cell.plan.clone();
@@ -82,7 +82,7 @@ impl Store {
         (same == *plan).then_some(cell)
     }
 
-    /// The cell of this name, however it was measured.
+    /// The finished cell of this name, by any plan.
     pub fn read(&self, name: &str) -> Option<Cell> {
         serde_json::from_slice(&fs::read(self.path(name)).ok()?).ok()
     }
@@ -94,7 +94,7 @@ impl Store {
         {
             return Ok(cell);
         }
-        // A run of an hour is not worth another.
+        // A run of an hour is not repeated.
         let is_long = plan.load.seconds() > 300;
         let attempts = if self.quick || is_long { 1 } else { ATTEMPTS };
         let mut cell = run(plan)?;
@@ -159,7 +159,7 @@ fn run(plan: &Plan) -> Result<Cell, Failure> {
     play(plan, &spec, &rig)
 }
 
-/// Plays a load on servers that run.
+/// Plays a load on running servers.
 fn play(plan: &Plan, spec: &Spec, rig: &Rig) -> Result<Cell, Failure> {
     let date = std::time::UNIX_EPOCH.elapsed()?.as_secs();
     let mut child = CLIENTS

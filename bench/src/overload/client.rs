@@ -22,10 +22,10 @@ use crate::Failure;
 /// The first argument of the process.
 pub const COMMAND: &str = "overload-client";
 
-/// What an attempt fails with.
+/// The error of an attempt.
 type Broken = Box<dyn std::error::Error + Send + Sync>;
 
-/// What all clients share.
+/// State that all clients share.
 struct Shared {
     address: SocketAddr,
     deadline: Duration,
@@ -34,7 +34,7 @@ struct Shared {
     start: Instant,
 }
 
-/// The process: reads a [`Spec`], writes the seconds.
+/// Runs the process: reads a [`Spec`], and writes the seconds.
 pub fn generate(arguments: &[String]) -> Result<(), Failure> {
     let [spec] = arguments else { return Err("a load is needed".into()) };
     let spec: Spec = serde_json::from_str(spec)?;
@@ -79,7 +79,7 @@ async fn send(spec: &Spec, shared: &Arc<Shared>) {
                     second.requests[0] += 1;
                     second.lateness_us = second.lateness_us.max(micros(at.elapsed()));
                 });
-                // All attempts together have as long as those of a client with three retries.
+                // All attempts together have as much time as those of a client with three retries.
                 let deadline = shared.deadline * 4;
                 let request = Request::get("/critical").extension(Timeout(deadline));
                 let Ok(request) = request.body(Body::empty()) else { return };

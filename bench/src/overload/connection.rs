@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::load::SLOW_READ;
 use super::spec::CLASSES;
 
-/// What reading came to.
+/// The result of reading.
 pub enum Read {
-    /// The response is not whole yet.
+    /// The response is incomplete.
     Part,
     /// A slow reader reads on after this time.
     Later(Duration),
@@ -28,7 +28,7 @@ pub struct Connection {
     socket: TcpStream,
     is_slow: bool,
     head: Vec<u8>,
-    /// Set once the head is here: the status, and bytes of the body that are missing.
+    /// Set once the head has arrived: the status, and the number of missing bytes of the body.
     body: Option<(u16, usize)>,
     requests: [Vec<u8>; CLASSES.len()],
 }
@@ -38,7 +38,7 @@ impl Connection {
         let socket = TcpStream::connect(address)?;
         socket.set_nodelay(true)?;
         if is_slow {
-            // So that what is not read stays in the server.
+            // A small buffer, so that the unread part of a response stays in the server.
             rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4_096)?;
         }
         socket.set_nonblocking(true)?;
@@ -56,7 +56,7 @@ impl Connection {
     }
 
     pub fn send(&mut self, class: usize) -> io::Result<()> {
-        // A request this small fits into the buffer of a connection that has none in progress.
+        // A request this small fits into the buffer of an idle connection.
         self.socket.write_all(&self.requests[class])
     }
 
@@ -101,7 +101,7 @@ impl Connection {
     }
 }
 
-/// Status and length; every server here tells the length of its bodies.
+/// Status and length of the body; all servers of the benchmark send a length.
 pub fn parse(head: &[u8]) -> Option<(u16, usize)> {
     let head = std::str::from_utf8(head).ok()?;
     let mut lines = head.split("\r\n");

@@ -15,7 +15,7 @@ use super::cpu::{BACKEND, Priority, edge};
 use crate::server::fleet::program;
 use crate::server::member::Member;
 
-/// What stands between the clients and the backend.
+/// The protection between the clients and the backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Contender {
     None,
@@ -34,7 +34,7 @@ pub enum Contender {
 }
 
 impl Contender {
-    /// Those that experiments with peers run.
+    /// The contenders of experiments with peers.
     pub const PEERS: [Self; 7] = [
         Self::None,
         Self::Tower,
@@ -61,7 +61,7 @@ impl Contender {
         }
     }
 
-    /// What it is, for the page.
+    /// Its description on the page.
     pub const fn title(self) -> &'static str {
         match self {
             Self::None => "no limiter",
@@ -78,7 +78,7 @@ impl Contender {
         }
     }
 
-    /// Servers of other languages, which have only the backend P in them.
+    /// Whether it is a server in another language, which has only the backend P.
     pub const fn is_foreign(self) -> bool {
         matches!(self, Self::Netflix | Self::Failsafe)
     }
@@ -96,7 +96,7 @@ impl Contender {
     }
 }
 
-/// Where the limit can be read.
+/// The source of the current limit.
 #[derive(Clone, Debug)]
 enum Limit {
     Nowhere,
@@ -107,9 +107,9 @@ enum Limit {
 
 /// A protected backend whose processes run.
 pub struct Rig {
-    /// Where clients connect to.
+    /// The address for clients.
     pub address: SocketAddr,
-    /// Where workers fail and requests slow down.
+    /// The address of the backend, which makes workers fail and requests slow.
     pub backend: SocketAddr,
     limit: Limit,
     _members: Vec<Member>,
@@ -214,7 +214,7 @@ impl Rig {
                 Limit::Nowhere => return None,
                 Limit::Backend(address) => (address, "GET /limit"),
                 Limit::Metrics(address) => (address, "GET /metrics"),
-                // In pieces, whose lengths are on lines of their own.
+                // The body is in chunks, whose lengths are on separate lines.
                 Limit::Envoy(address) => {
                     let stats = fetch(*address, "/stats?filter=concurrency_limit").ok()?;
                     return limit_in(&stats);
@@ -231,7 +231,7 @@ impl Rig {
     }
 }
 
-/// Everything that a server answers before it ends the connection.
+/// All bytes that a server sends before it ends the connection.
 fn fetch(address: SocketAddr, path: &str) -> std::io::Result<String> {
     let mut socket = TcpStream::connect(address)?;
     socket.set_read_timeout(Some(Duration::from_millis(500)))?;

@@ -1,5 +1,5 @@
-//! Shares of the processor. The clients represent other machines: they have a core of their own, and run before
-//! anything else there.
+//! Shares of the processor. The clients represent other machines: they have a separate core, and
+//! run before everything else on it.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,25 +13,26 @@ use crate::server::member::Recipe;
 /// How the kernel schedules a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// Before everything else on the machine; for servers that sleep.
+    /// Runs before everything else on the machine; for servers that sleep.
     RealTime,
     /// As usual: a request that burns processor time shares it with others.
     Normal,
 }
 
-/// A core and the real-time priority of those who run there.
+/// A core, and the real-time priority of the processes on it.
 #[derive(Clone, Copy, Debug)]
 pub struct Core {
     number: usize,
     priority: &'static str,
 }
 
-/// Where the protected server runs.
+/// The core of the protected server.
 pub const BACKEND: Core = Core { number: 0, priority: "1" };
-/// Where clients run.
+/// The core of the clients.
 pub const CLIENTS: Core = Core { number: 1, priority: "2" };
 
-/// Where a proxy in front of a backend runs: beside it if it sleeps; beside the clients if it needs its core.
+/// The core of a proxy in front of a backend: that of the backend if the backend sleeps, otherwise
+/// that of the clients.
 pub const fn edge(backend: Priority) -> Core {
     match backend {
         Priority::RealTime => BACKEND,
@@ -39,7 +40,7 @@ pub const fn edge(backend: Priority) -> Core {
     }
 }
 
-/// Whether this machine allows it.
+/// Whether this machine allows real-time priorities.
 pub static HAS_PRIORITIES: LazyLock<bool> = LazyLock::new(has_priorities);
 
 fn has_cores() -> bool {
@@ -58,7 +59,7 @@ impl Core {
         words
     }
 
-    /// A server with so many ports, to be started on this core.
+    /// A server with this many ports, to be started on this core.
     pub fn recipe(self, program: &Path, ports: usize, priority: Priority) -> Recipe<'static> {
         let mut words = self.words(priority);
         words.push(program.display().to_string());

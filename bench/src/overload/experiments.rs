@@ -12,14 +12,14 @@ use super::work::Kind;
 use crate::Failure;
 use crate::options::Options;
 
-/// How long the parts of a cell take, in seconds.
+/// The lengths of the parts of a cell, in seconds.
 #[derive(Clone, Copy, Debug)]
 struct Effort {
     settle: u32,
     count: u32,
-    /// E3.
+    /// The length of E3.
     hour: u32,
-    /// One second of other experiments takes so much: a smoke run shortens them.
+    /// The scale of the other experiments in per cent; a smoke run shortens them.
     percent: u32,
 }
 
@@ -62,7 +62,7 @@ const EXPERIMENTS: [(&str, Experiment); 15] = [
 /// A smoke run has both kinds of clients.
 const QUICK: [&str; 2] = ["E1P", "E8"];
 
-/// Runs what was asked for, and returns what was left out.
+/// Runs the selected experiments, and returns the cells that were left out.
 pub fn run(store: &Store, options: &Options) -> Result<Vec<String>, Failure> {
     let asked: Vec<&str> = options.only.iter().flat_map(|only| only.split(',')).collect();
     let is_known = |name: &&str| EXPERIMENTS.iter().any(|(known, _)| is_asked(name, known));
@@ -100,7 +100,7 @@ struct Runs {
 }
 
 impl Runs {
-    /// Measures a cell; what cannot be had is left out, and the run goes on.
+    /// Measures a cell. A cell that cannot be measured is left out, and the run continues.
     fn cell(&mut self, plan: &Plan) -> Option<Cell> {
         match self.store.measure(plan) {
             Ok(cell) => Some(cell),
@@ -167,7 +167,7 @@ impl Runs {
     }
 }
 
-/// So that a cell has the same load in every run on a machine.
+/// Rounds a rate, so that a cell has the same load in every run on a machine.
 fn rounded(rate: f64) -> f64 {
     rate.round()
 }

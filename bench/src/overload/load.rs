@@ -1,8 +1,8 @@
-//! The load generator: one thread that sends every request when it is due, whatever has become of those
-//! before it. A latency counts from that instant, so a generator that falls behind cannot hide a delay.
+//! The load generator: one thread that sends every request when it is due, regardless of earlier
+//! ones. A latency counts from that instant, so a generator that falls behind cannot hide a delay.
 //!
-//! Connections are bounded. A client that has given up keeps its connection until the response is here; a
-//! request that finds no free connection fails.
+//! Connections are bounded. A client that has given up keeps its connection until the response
+//! arrives; a request without a free connection fails.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -25,7 +25,7 @@ pub const BEGINS: &str = "begins";
 
 /// Connections of a generator.
 pub const CONNECTIONS: usize = 1_000;
-/// Connections that a backend has to expect.
+/// The most connections to a backend.
 pub const MOST_CONNECTIONS: usize = 2_000;
 
 /// Time between two connections that are opened at the start.
@@ -33,12 +33,12 @@ const BETWEEN_CONNECTIONS: Duration = Duration::from_micros(100);
 
 /// The longest pause of a client before it tries again, in nanoseconds.
 const RETRY_PAUSE: f64 = 40e6;
-/// Time after the last request in which responses are waited for.
+/// How long the generator waits for responses after the last request.
 const GRACE: u64 = 2 * SECOND;
 const SECOND: u64 = 1_000_000_000;
 const TIMER: u64 = u64::MAX;
 
-/// The process: reads a [`Spec`], writes the seconds.
+/// Runs the process: reads a [`Spec`], and writes the seconds.
 pub fn generate(arguments: &[String]) -> Result<(), Failure> {
     let [spec] = arguments else { return Err("a load is needed".into()) };
     let spec: Spec = serde_json::from_str(spec)?;
@@ -49,13 +49,13 @@ pub fn generate(arguments: &[String]) -> Result<(), Failure> {
     Ok(std::io::stdout().flush()?)
 }
 
-/// An attempt whose response is not here yet.
+/// An attempt without a response yet.
 #[derive(Clone, Copy, Debug)]
 struct Attempt {
     class: usize,
     /// When it was due, in nanoseconds since the start.
     due: u64,
-    /// The second in which the request was due first.
+    /// The second in which the first attempt of the request was due.
     second: usize,
     left: u32,
     is_awaited: bool,
@@ -72,7 +72,7 @@ struct Retry {
 struct Client {
     connection: Connection,
     attempt: Option<Attempt>,
-    /// Tells the attempts of a connection apart.
+    /// Distinguishes the attempts of a connection.
     number: u64,
     /// Set while a slow reader does not read.
     is_paused: bool,
@@ -142,7 +142,7 @@ impl<'a> Generator<'a> {
     fn watch(&self, number: usize, connection: &Connection) -> Result<(), Failure> {
         let data = epoll::EventData::new_u64(number as u64);
         let mut flags = epoll::EventFlags::IN;
-        // What a slow reader leaves unread must not wake the loop again and again.
+        // The unread bytes of a slow reader must not wake the loop repeatedly.
         flags.set(epoll::EventFlags::ET, connection.is_slow());
         Ok(epoll::add(&self.epoll, connection.socket(), data, flags)?)
     }
@@ -196,10 +196,10 @@ impl<'a> Generator<'a> {
         Ok(self.seconds)
     }
 
-    /// Changes the backend, as the phase says.
+    /// Sends the phase's control request to the backend.
     fn control(&self, phase: &Phase) {
         if let (Some(backend), Some(path)) = (self.spec.backend, phase.control.clone()) {
-            // On a thread of its own, so that the load goes on.
+            // On a separate thread, so that the load continues.
             std::thread::spawn(move || tidegate_tests::http::get(backend, &path, ""));
         }
     }
@@ -238,7 +238,7 @@ impl<'a> Generator<'a> {
         u64::MAX
     }
 
-    /// Sends everything that is due, and returns when the next request is.
+    /// Sends all requests that are due, and returns when the next one is due.
     fn send_due(&mut self, mut next: u64, end: u64) -> u64 {
         while next < end && next <= self.now() {
             self.request(next);

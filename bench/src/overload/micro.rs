@@ -1,4 +1,4 @@
-//! The small costs, from the benchmarks that measure them.
+//! Costs of single operations, from the benchmarks that measure them.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The page of results, from the cells that are there.
+//! The page of results, from the finished cells.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -12,7 +12,7 @@ use super::work::Kind;
 use super::{micro, plot, simulated, verdict};
 use crate::Failure;
 
-/// What the page says around its tables.
+/// The text around the tables.
 const TEMPLATE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/overload/page.txt");
 
 /// Writes the page and its plots into `docs`.
@@ -297,7 +297,7 @@ impl Page<'_> {
         text
     }
 
-    /// How late the generators were.
+    /// The lateness of the generators.
     fn lateness(&self) -> String {
         let cells = names(self.store).into_iter().filter_map(|name| self.store.read(&name));
         let cells: Vec<Cell> = cells.filter(|cell| cell.plan.load.closed.is_none()).collect();
@@ -315,7 +315,7 @@ impl Page<'_> {
     }
 }
 
-/// The middle of the limits that were read.
+/// The median of the limits that were read.
 pub fn median_limit(seconds: &[Second]) -> Option<u32> {
     let mut limits: Vec<u32> = seconds.iter().filter_map(|second| second.limit).collect();
     limits.sort_unstable();

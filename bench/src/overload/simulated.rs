@@ -1,4 +1,4 @@
-//! The simulator beside the real servers: both should rank the limiters alike.
+//! Compares the simulator with real servers: both should rank the limiters in the same order.
 
 use std::fmt::Write as _;
 

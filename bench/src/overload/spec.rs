@@ -1,4 +1,4 @@
-//! What a load generator is told, and what it tells.
+//! The input and the output of a load generator.
 
 use std::net::SocketAddr;
 
@@ -11,17 +11,18 @@ pub const CLASSES: [&str; 4] = ["critical", "write", "read", "test"];
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     pub address: SocketAddr,
-    /// Where the controls of phases go; set when the server runs.
+    /// The address for control requests of phases; set when the server runs.
     #[serde(default)]
     pub backend: Option<SocketAddr>,
     pub phases: Vec<Phase>,
     /// Requests of each class, in per cent.
     pub mix: [u32; CLASSES.len()],
     pub deadline_ms: u64,
-    /// How often a client tries again after a failure, after up to 40 ms.
+    /// Number of retries after a failure, each after up to 40 ms.
     pub retries: u32,
     pub connections: usize,
-    /// So many clients, one request after the other each; the rates of the phases are ignored.
+    /// The number of clients of a closed loop, each with one request after the other; the rates of
+    /// the phases are ignored.
     pub closed: Option<usize>,
     pub sender: Sender,
     /// Clients that take a second to read the response, in per cent.
@@ -32,9 +33,9 @@ pub struct Spec {
 /// How clients react to failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Sender {
-    /// They try again, as often as `retries` says.
+    /// Clients retry up to `retries` times.
     Naive,
-    /// With the client layers of this project, which need no number.
+    /// Clients use the client layers of this project, without settings.
     Client,
 }
 
@@ -93,12 +94,12 @@ pub struct Second {
     pub attempts: u32,
     /// Attempts that ended in any other way than an answer: no connection was free, or it broke.
     pub broken: u32,
-    /// The most that the generator was behind its schedule, in microseconds.
+    /// The largest lateness of the generator, in microseconds.
     pub lateness_us: u32,
     /// Latencies of admitted requests that ended in this second, from when they were due.
     pub p50_us: u32,
     pub p99_us: u32,
-    /// The limit, if the server tells it.
+    /// The limit, if the server reports it.
     #[serde(default)]
     pub limit: Option<u32>,
 }

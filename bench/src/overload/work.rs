@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::measure::thread_cpu;
 
-/// What holds requests up.
+/// The bottleneck of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// P: threads that sleep, and a queue in front of them.
@@ -53,7 +53,7 @@ impl Kind {
         }
     }
 
-    /// Clients of a closed loop that have the most served.
+    /// Number of clients of a closed loop with the highest throughput.
     pub const fn clients_at_peak(self) -> usize {
         match self {
             Self::Pool => 32,
@@ -155,7 +155,7 @@ impl Work {
         }
     }
 
-    /// From now on so many workers take requests.
+    /// Sets the number of workers that take requests.
     pub fn set_workers(&self, workers: usize) {
         self.pool.workers.store(workers, Ordering::Relaxed);
         self.pool.changed.notify_all();
@@ -165,8 +165,8 @@ impl Work {
         self.slowness.store(percent, Ordering::Relaxed);
     }
 
-    /// Works on one request. To be called on a task of its own: a server with workers does not know which
-    /// clients have given up.
+    /// Works on one request. To be called on a separate task, because a server with workers does
+    /// not notice that a client has given up.
     pub async fn serve(&self) {
         let slowness = f64::from(self.slowness.load(Ordering::Relaxed)) / 100.0;
         let time = self.times.draw(self.mean_us * slowness, &self.draws);
@@ -208,7 +208,7 @@ impl Pool {
     async fn serve(&self, time: Duration) {
         let (done, end) = oneshot::channel();
         lock(&self.jobs).push_back((time, done));
-        // One that has failed would not take it.
+        // A failed worker would not take it.
         if self.workers.load(Ordering::Relaxed) < Kind::Pool.workers() {
             self.changed.notify_all();
         } else {

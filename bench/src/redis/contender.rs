@@ -1,4 +1,4 @@
-//! Who is measured: anything that decides over a network.
+//! Contenders: implementations that decide over a network.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 
 /// Something that charges one unit to a key.
 pub trait Contender: Clone + Send + 'static {
-    /// What its clients send for a decision; what a script does inside is not a command.
+    /// The commands that its clients send for a decision, without those inside of a script.
     const COMMANDS: &'static [&'static str];
 
     /// True if allowed.
     fn decide(&mut self, key: &str) -> impl Future<Output = Result<bool, Trouble>> + Send;
 
-    /// How often a decision had to be started again so far.
+    /// Number of decisions that were restarted so far.
     fn retries(&self) -> u64 {
         0
     }
 }
 
-/// No decision, and why.
+/// Why there is no decision.
 #[derive(Debug)]
 pub struct Trouble(pub String);
 
@@ -29,7 +29,7 @@ impl Trouble {
     }
 }
 
-/// One measurement: who, how, over how many keys, asked by how many at once.
+/// One measurement: the contender, its mode, and the numbers of keys and of concurrent callers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cell {
     #[serde(rename = "impl")]
@@ -39,7 +39,7 @@ pub struct Cell {
     pub callers: usize,
 }
 
-/// Who.
+/// The contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Name {
@@ -54,17 +54,17 @@ pub enum Name {
     Tidegate,
 }
 
-/// How.
+/// The mode of a contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// One decision per command.
     Single,
-    /// What comes together goes together.
+    /// Concurrent decisions share commands.
     Batched,
-    /// What comes together goes together, and all of it is for one key.
+    /// Concurrent decisions share commands, all for one key.
     Hot,
-    /// As the first two, with an interval that is no whole number of microseconds.
+    /// As `Single`, with an interval that is not a whole number of microseconds.
     FractionalSingle,
     FractionalBatched,
     /// Three limits of one tenant in one decision, one decision per command.
@@ -85,7 +85,7 @@ impl Cell {
         Self { name, mode, keys, callers }
     }
 
-    /// Everything that is measured; `keys` stands for "many", and the module is there or not.
+    /// All cells. `keys` is the number for "many"; `module` is whether redis-cell is available.
     pub fn all(keys: u32, module: bool) -> Vec<Self> {
         use Mode::{Batched, Hot, Inflight, Single};
         use Name::{GcraScript, GcraWatch, Incr, RedisCell, Tidegate};

@@ -1,4 +1,4 @@
-//! Callers that ask one after the other, as many at once as wanted.
+//! Concurrent callers, each with one request after the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::contender::{Contender, Trouble};
 use crate::traffic::{Names, Request};
 
-/// What the callers saw.
+/// The callers' measurements.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// Microseconds from asking to the answer, in order of length.
@@ -20,7 +20,7 @@ impl Seen {
         self.latencies.len() as f64
     }
 
-    /// Of a hundred decisions, this many took no longer.
+    /// The time that this per cent of the decisions did not exceed.
     pub fn percentile(&self, percent: usize) -> f64 {
         let last = self.latencies.len().saturating_sub(1);
         self.latencies.get(last * percent / 100).copied().map_or(f64::NAN, f64::from)
@@ -62,7 +62,7 @@ pub async fn run<C: Contender>(
     Ok(seen)
 }
 
-/// Asks once for each of so many keys.
+/// Sends one request for each of `keys` keys.
 pub async fn fill<C: Contender>(contender: &C, keys: u32, callers: usize) -> Result<(), Trouble> {
     let next = Arc::new(AtomicUsize::new(0));
     let caller = || {

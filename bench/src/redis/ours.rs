@@ -22,7 +22,7 @@ impl Tidegate {
         let config = config.deadline(TIMEOUT).connect_timeout(TIMEOUT);
         let config = match mode.batches() {
             true => config,
-            // As many commands under way as a bare connection would have.
+            // As many commands in flight as on a bare connection.
             false => config.max_batch(1).pipeline(1_024),
         };
         let store = RedisStore::connect(config).await.map_err(Trouble::of)?;

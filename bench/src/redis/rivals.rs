@@ -1,4 +1,4 @@
-//! What Tidegate is measured beside, each written as lean as it goes.
+//! The peers of Tidegate's Redis store, each with as little overhead as possible.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,7 +74,7 @@ impl Contender for Script {
     }
 }
 
-/// The same in the client, and all over again if the key was touched meanwhile. A watch belongs to
+/// The same decision in the client, restarted if the key was changed meanwhile. A watch belongs to
 /// a connection, so every caller has its own.
 pub struct Watch {
     url: Arc<str>,

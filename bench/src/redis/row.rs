@@ -20,12 +20,12 @@ pub struct Row {
     pub bytes_per_key: Option<f64>,
 }
 
-/// One round of a row, and what is only printed.
+/// One round of a row, and values that are only printed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sample {
     pub row: Row,
     pub retries_per_decision: f64,
-    /// What the server says of one key, without its tables.
+    /// The memory that the server reports for one key, without its tables.
     pub memory_usage: Option<f64>,
 }
 
@@ -75,7 +75,7 @@ pub struct Run {
     /// How many keys are "many".
     pub keys: u32,
     pub rounds: Vec<Rounds>,
-    /// What redis-cell keeps, put there in its stead where the module is not.
+    /// Keys like those of redis-cell, if the module is not available.
     pub stand_in: Option<StandIn>,
 }
 
@@ -93,14 +93,14 @@ impl Run {
         self.rounds.iter().map(|rounds| &rounds.row).find(|row| row.cell == cell)
     }
 
-    /// What a key of redis-cell takes.
+    /// The bytes of a key of redis-cell.
     pub fn cell_bytes(&self) -> Option<f64> {
         let measured = self.find(Name::RedisCell, Mode::Single, MANY);
         let measured = measured.and_then(|row| row.bytes_per_key);
         measured.or_else(|| self.stand_in.map(|stand_in| stand_in.bytes_per_key))
     }
 
-    /// The minimal script, asked for as much by as many.
+    /// The row of the minimal script with the same keys and callers.
     pub fn script(&self, cell: &Cell) -> Option<&Row> {
         let mode = if cell.keys == 1 { Mode::Hot } else { Mode::Single };
         self.find(Name::GcraScript, mode, cell.callers)

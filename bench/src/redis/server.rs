@@ -1,4 +1,4 @@
-//! What the server says of itself.
+//! The server's own statistics.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use ::redis::{Client, Cmd, Connection, FromRedisValue};
 
 use super::contender::Trouble;
 
-/// A connection that only asks how things are.
+/// A connection for statistics only.
 pub struct Control(Connection);
 
-/// Its account at one moment.
+/// The server's statistics at one instant.
 pub struct Account {
     fields: HashMap<String, String>,
 }
@@ -36,7 +36,7 @@ impl Control {
         Ok(Account { fields: fields.collect() })
     }
 
-    /// Bytes in use, once nothing moves any more: a table that has just grown exists twice.
+    /// Bytes in use, once they no longer change: a table exists twice while it grows.
     pub fn bytes(&mut self) -> Result<f64, Trouble> {
         let mut before = self.account()?.number("used_memory");
         loop {

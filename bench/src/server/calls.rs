@@ -1,4 +1,4 @@
-//! Calls of gRPC: as many under way on a connection as wanted.
+//! gRPC calls, several in flight on a connection.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ use super::Trouble;
 use super::load::{Keys, Load, Seen};
 use super::wire::{Template, name};
 
-/// The domain, and the key of the one entry, of what is asked.
+/// The domain of the requests, and the key of their single entry.
 pub const DOMAIN: &str = "bench";
 pub const ENTRY: &str = "user_id";
 
@@ -25,7 +25,7 @@ pub fn template() -> Template {
     Template::around(tidegate_tests::grpc::framed(&message))
 }
 
-/// One connection with so many callers.
+/// One connection with this many callers.
 pub async fn run(load: &Load, streams: usize, keys: Keys) -> Result<Seen, Trouble> {
     let stream = TcpStream::connect(load.address).await.map_err(Trouble::of)?;
     stream.set_nodelay(true).map_err(Trouble::of)?;

@@ -1,4 +1,4 @@
-//! What is measured: who, through which transport, asked how.
+//! Cells: the server, its transport, and the load.
 
 use std::net::SocketAddr;
 
@@ -16,17 +16,17 @@ use super::wire::{Answers, Template, command, get, post};
 /// Connections, and calls under way.
 const MANY: usize = 50;
 const DEEP: usize = 16;
-/// Keys that are leased: few, so that each is asked for often.
+/// Number of leased keys: few, so that each gets many requests.
 const HOT: u32 = 4;
 
-/// The way in.
+/// The transport of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transport {
     Resp,
-    /// A request of HTTP that carries its limit, or none.
+    /// An HTTP request with its limit, or without a limit.
     Http,
-    /// What a proxy asks.
+    /// The request of a proxy.
     HttpAuth,
     Grpc,
     /// With the state in Redis.
@@ -37,7 +37,7 @@ pub enum Transport {
     EnvoyAlone,
     /// Through Envoy, which asks this one.
     Envoy,
-    /// No transport: what a million keys take.
+    /// No transport: the memory of a million keys.
     Memory,
 }
 
@@ -46,16 +46,16 @@ pub struct Cell {
     pub name: &'static str,
     pub transport: Transport,
     pub load: Load,
-    /// Whose processor time counts.
+    /// The process whose processor time counts.
     pub pid: u32,
-    /// And that of the Redis behind it.
+    /// The Redis behind it, whose processor time counts as well.
     pub store: Option<u32>,
-    /// Whether every key is asked for once before the first round.
+    /// Whether every key gets one request before the first round.
     pub fills: bool,
 }
 
 impl Cell {
-    /// All that can be measured with who is there.
+    /// All cells for the servers that run.
     pub fn all(fleet: &Fleet, keys: u32) -> Vec<Self> {
         let mut all = Plan { fleet, keys, cells: Vec::new() };
         for pipeline in [1, DEEP] {
@@ -87,7 +87,8 @@ impl Cell {
         format!("{:?} {} c{}{pipeline}", self.transport, self.name, self.load.conns)
     }
 
-    /// How many times as long it is measured: where less is asked, less time passes on its clock.
+    /// Factor of the measurement's length: longer for servers that get fewer requests and use less
+    /// processor time.
     pub fn patience(&self) -> u32 {
         if matches!(self.transport, Transport::Envoy | Transport::EnvoyAlone) { 2 } else { 1 }
     }
@@ -191,7 +192,7 @@ impl Plan<'_> {
         }
     }
 
-    /// Adds a cell if the one who would be asked is there.
+    /// Adds a cell if its server runs.
     fn ask(
         &mut self,
         name: &'static str,

@@ -1,4 +1,4 @@
-//! Every server of a run, all up at once.
+//! All servers of a run, which run at the same time.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -35,17 +35,17 @@ pub const GRPC: usize = 2;
 const POLICY: &str = include_str!("conf/policy.yaml");
 const LEASED_POLICY: &str = include_str!("conf/leased.yaml");
 
-/// What runs, and what does not.
+/// The servers that run, and those that do not.
 pub struct Fleet {
     members: BTreeMap<&'static str, Member>,
-    /// The servers behind those that keep their state in Redis, and one that is asked itself.
+    /// The Redis servers behind the limiters, and one that is measured itself.
     stores: BTreeMap<&'static str, RedisServer>,
-    /// Who is missing, and why.
+    /// The missing servers, with the reasons.
     pub left_out: Vec<(&'static str, String)>,
 }
 
 impl Fleet {
-    /// Starts all that can be had; `quick` leaves out servers that have to be built first.
+    /// Starts all servers that are available; `quick` skips those that have to be built first.
     pub fn start(quick: bool) -> Result<Self, String> {
         let mut fleet =
             Self { members: BTreeMap::new(), stores: BTreeMap::new(), left_out: Vec::new() };
@@ -154,9 +154,9 @@ impl Fleet {
     }
 }
 
-/// What a variable names, or a program of the path.
+/// The program that a variable names, or one on the path.
 pub fn program(variable: &str, file: &str) -> Option<PathBuf> {
-    // From here, for each server works in a folder of its own.
+    // Made absolute, because each server runs in its own folder.
     let named = env::var_os(variable).and_then(|name| std::path::absolute(name).ok());
     let folders = env::var_os("PATH").unwrap_or_default();
     let mut on_path = env::split_paths(&folders).map(|folder| folder.join(file));
@@ -165,7 +165,7 @@ pub fn program(variable: &str, file: &str) -> Option<PathBuf> {
 
 fn ours(program: &Path, threads: usize, store: &str, policy: &str) -> Result<Member, String> {
     let mut recipe = Recipe::new(program, 3);
-    // All servers here wait for a Redis that shares two cores with its clients.
+    // All servers of the run wait for a Redis that shares two cores with its clients.
     recipe.variables.push(("TIDEGATE__STORE__DEADLINE".into(), "1s".into()));
     let policy = recipe.file("policy.yaml", policy);
     let [resp, http, grpc] = [RESP, HTTP, GRPC].map(|transport| recipe.ports[transport]);

@@ -1,4 +1,4 @@
-//! What the transports could cost at least: servers that do next to nothing besides answering.
+//! Floors of the transports: servers that do almost nothing but answer.
 
 mod resp;
 #[cfg(feature = "tonic")]

@@ -1,4 +1,5 @@
-//! Callers that ask one after the other, in one thread: what is measured is the server.
+//! Callers with one request after the other, all in one thread, because only the server is
+//! measured.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -22,16 +23,16 @@ pub struct Load {
     pub keys: u32,
 }
 
-/// How it is asked.
+/// The form of the requests.
 #[derive(Clone, Copy, Debug)]
 pub enum Speech {
-    /// So many requests at a time on each connection.
+    /// This many requests at a time on each connection.
     Bytes { answers: Answers, pipeline: usize },
-    /// So many calls under way, over all connections.
+    /// This many calls in flight, over all connections.
     Calls { streams: usize },
 }
 
-/// What the callers saw.
+/// The callers' measurements.
 #[derive(Debug, Default)]
 pub struct Seen {
     /// Microseconds from asking to the last answer of each batch.
@@ -43,14 +44,14 @@ pub struct Seen {
 /// When to stop, and which keys are asked for.
 #[derive(Clone, Copy, Debug)]
 pub enum Until {
-    /// Any keys, for so long.
+    /// Any keys, for this long.
     Over(Duration),
     /// Every key once.
     All,
 }
 
 impl Seen {
-    /// Of a hundred batches, this many took no longer; latencies are in order.
+    /// The time that this per cent of the batches did not exceed; latencies are sorted.
     pub fn percentile(&self, percent: usize) -> f64 {
         let last = self.latencies.len().saturating_sub(1);
         self.latencies.get(last * percent / 100).copied().map_or(f64::NAN, f64::from)
@@ -162,7 +163,7 @@ impl Keys {
         }
     }
 
-    /// The keys of one of so many that share these.
+    /// The keys of caller `number` of `of` callers that share these.
     pub fn share(&self, number: usize, of: usize) -> Self {
         let (number, of) = (number as u64, of as u64);
         match self.end {

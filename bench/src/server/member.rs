@@ -10,7 +10,7 @@ use tidegate_tests::servers::{Folder, Process, comes_true, free_port};
 /// A server starts in a second; one in a virtual machine under load needs longer.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// A server in a process of its own.
+/// A server in a separate process.
 pub struct Member {
     // Dropped first: a folder whose server still writes cannot be removed.
     process: Process,
@@ -18,7 +18,7 @@ pub struct Member {
     ports: Vec<u16>,
 }
 
-/// What a server is started with.
+/// The program, arguments and ports of a server.
 pub struct Recipe<'a> {
     pub program: &'a Path,
     pub arguments: Vec<String>,
@@ -28,7 +28,7 @@ pub struct Recipe<'a> {
 }
 
 impl<'a> Recipe<'a> {
-    /// With so many ports of its own.
+    /// A server with this many ports.
     pub fn new(program: &'a Path, ports: usize) -> Self {
         Self {
             program,
@@ -45,7 +45,7 @@ impl<'a> Recipe<'a> {
         self
     }
 
-    /// Writes a file into its folder and returns where it is.
+    /// Writes a file into its folder and returns the path.
     pub fn file(&self, name: &str, text: &str) -> String {
         let path = self.folder.path().join(name);
         if let Some(folder) = path.parent() {
@@ -73,7 +73,7 @@ impl Member {
         self.process.pid()
     }
 
-    /// Where it listens, in the order of its ports.
+    /// The address of its port with this number.
     pub fn address(&self, number: usize) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.ports[number]).into()
     }

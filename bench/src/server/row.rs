@@ -14,12 +14,12 @@ pub struct Row {
     pub conns: Option<usize>,
     /// Processor seconds of the server per million decisions.
     pub cpu_s_per_m: f64,
-    /// Of the Redis behind it.
+    /// The same for the Redis behind it.
     pub redis_cpu_s_per_m: Option<f64>,
     pub rps: f64,
     pub p50_us: f64,
     pub p99_us: f64,
-    /// Resident memory; of the transport `memory`, what a million keys added to it.
+    /// Resident memory; for the transport `memory`, the growth by a million keys.
     pub rss_mib: f64,
 }
 
@@ -40,7 +40,7 @@ impl Row {
         }
     }
 
-    /// With the Redis behind it, if there is one.
+    /// The processor time including the Redis behind it, if any.
     pub fn whole_cpu(&self) -> f64 {
         self.cpu_s_per_m + self.redis_cpu_s_per_m.unwrap_or(0.0)
     }

@@ -1,4 +1,4 @@
-//! What is sent about a key, and where an answer ends.
+//! Templates of requests, and the ends of answers.
 
 use super::Trouble;
 
@@ -21,7 +21,7 @@ impl Template {
         Self { bytes, digits_at: at + name(0).len() - DIGITS }
     }
 
-    /// Bytes in which the name of key 0 stands.
+    /// Bytes that contain the name of key 0.
     pub fn around(bytes: Vec<u8>) -> Self {
         let key = name(0).into_bytes();
         let at = bytes.windows(key.len()).position(|window| *window == *key).unwrap_or_default();
@@ -64,7 +64,7 @@ pub fn post(path: &str, body: &str) -> Template {
     ))
 }
 
-/// What a key is called.
+/// The name of a key.
 pub fn name(key: u32) -> String {
     format!("user:{key:0DIGITS$}")
 }
@@ -77,7 +77,7 @@ pub enum Answers {
 }
 
 impl Answers {
-    /// The length of the first answer, if it is there whole.
+    /// The length of the first answer, if it is complete.
     pub fn first(self, bytes: &[u8]) -> Result<Option<usize>, Trouble> {
         match self {
             Self::Resp => resp(bytes),
@@ -107,7 +107,7 @@ fn http(bytes: &[u8]) -> Result<Option<usize>, Trouble> {
         return Ok(None);
     };
     let head = &bytes[..head + 4];
-    // Denied is decided too.
+    // A denial is a decision, too.
     if !matches!(head.get(9..12), Some(b"200" | b"204" | b"429")) {
         return Err(unexpected(head));
     }

@@ -1,4 +1,4 @@
-//! Keys that are not hot: what the layers add to the bare store in Redis.
+//! Keys that are not hot: the overhead of the layers over the bare store in Redis.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::traffic::{self, Access, Names};
 /// Callers that keep a server busy.
 pub const MANY: usize = 64;
 
-/// Which way, for how many keys, asked by how many at once.
+/// One measurement: the layers, and the numbers of keys and of concurrent callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cell {
     pub way: Way,
@@ -30,7 +30,7 @@ pub struct Cell {
     pub callers: usize,
 }
 
-/// What stands before Redis.
+/// The layers in front of Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
@@ -38,7 +38,7 @@ pub enum Way {
     Bare,
     /// All layers, with limits that are decided in the store.
     Exact,
-    /// All layers, with limits that are leased; each key is asked for too seldom for that.
+    /// All layers, with leased limits; each key gets too few requests for a lease.
     Leased,
 }
 

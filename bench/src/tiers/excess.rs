@@ -1,19 +1,19 @@
-//! Whether more was admitted than a limit allows.
+//! Measures how much more was admitted than a limit allows.
 //!
-//! A request was admitted at some instant between being asked and being told. So only those count in an
-//! interval that were both sent and answered within it: a request in flight across its ends may have been
-//! admitted before or after.
+//! A request was admitted at some instant between request and answer. Only requests that were both
+//! sent and answered within an interval count in it, because a request in flight at its ends may
+//! have been admitted before or after.
 
 use ::tidegate::Timestamp;
 
-/// The most that any interval admitted above `rate + rate x time`, for a bucket that holds what its rate
-/// gives in a second; nought if none did.
+/// The most that any interval admitted above `rate + rate x time`, for a bucket that holds the
+/// units of one second; 0 if none did.
 pub fn of(admitted: &[(Timestamp, Timestamp)], rate: u32) -> f64 {
     let units = |at: Timestamp| at.as_micros() as f64 * f64::from(rate) / 1e6;
     let mut starts: Vec<Timestamp> = admitted.iter().map(|(asked, _)| *asked).collect();
     starts.sort_unstable();
     let first = starts.first().map_or(0.0, |at| units(*at));
-    // For each start, what came since, and what the rate had given by then.
+    // For each start: the admissions since, and the units refilled by then.
     let mut since = Most::new(starts.iter().map(|at| units(*at) - first));
     let mut answer = admitted.to_vec();
     answer.sort_unstable_by_key(|(_, answer)| *answer);
@@ -25,8 +25,9 @@ pub fn of(admitted: &[(Timestamp, Timestamp)], rate: u32) -> f64 {
     over.fold(0.0, f64::max)
 }
 
-/// Values in a row of which the first so many grow by one, and the largest of the first so many: a tree
-/// in which each node has the largest below it, and what all below it have grown by.
+/// A sequence of values in which any number of the first ones can grow by one, and with the largest
+/// of any number of the first ones. A tree: each node has the largest value below it, and the
+/// growth of all values below it.
 struct Most {
     leaves: usize,
     largest: Vec<f64>,
@@ -48,7 +49,8 @@ impl Most {
 
     /// The largest of the first `count` values.
     fn most(&self, count: usize) -> f64 {
-        // From the first leaf that does not count upwards: whatever is left of the way counts.
+        // From the first leaf that does not count upwards: all subtrees to the left of the path
+        // count.
         let (mut node, mut most) = (self.leaves + count, f64::MIN);
         if count == self.leaves {
             return self.largest[1];

@@ -1,5 +1,5 @@
-//! Decisions that are answered without the store, beside those of the memory store: each is asked for
-//! through [`Store`], polled once and ready at once.
+//! Compares decisions without the store with those of the memory store. Each is made through
+//! [`Store`], and is ready at the first poll.
 //!
 //! The clock is moved by hand, so that a lease is valid during the measurement; refills are not measured. Keys that
 //! share their slot with too many others are left out, because the store decides them.
@@ -25,13 +25,14 @@ use crate::redis::server::Control;
 use crate::row::median;
 use crate::traffic::{Names, Random};
 
-/// What a key holds while it is measured: of one key, what a bucket of a million a second hands out.
+/// The units that a key holds during the measurement. A single key gets them from a bucket of a
+/// million per second.
 const HELD_BY_ONE: u64 = 25_000;
 const HELD_BY_EACH: u64 = 2_000;
-/// The least that is timed in one piece, so that reading the clock does not show.
+/// The fewest decisions between two clock readings, so that a reading's cost is negligible.
 const PASS: usize = 1_000;
 
-/// Who answers, what, about how many keys.
+/// One measurement: the holder of the state, the answer, and the number of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cell {
     pub store: Holder,
@@ -39,7 +40,7 @@ pub struct Cell {
     pub keys: u32,
 }
 
-/// Where the state is.
+/// The holder of the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Holder {
@@ -48,13 +49,13 @@ pub enum Holder {
     Layers,
 }
 
-/// What is answered.
+/// The measured answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// Go ahead: behind layers, from a lease.
+    /// Admission: behind layers, from a lease.
     Allow,
-    /// Stay out: behind layers, by the deny cache.
+    /// Denial: behind layers, by the deny cache.
     Deny,
 }
 
@@ -76,7 +77,7 @@ pub struct Row {
 }
 
 impl Cell {
-    /// Everything that is measured; `keys` stands for "some".
+    /// All cells; `keys` is the number for "some".
     pub fn all(keys: u32) -> Vec<Self> {
         let of = |answer, keys| {
             [Holder::Memory, Holder::Layers].map(|store| Self { store, answer, keys })
@@ -116,7 +117,7 @@ pub async fn measure(url: &str, cell: Cell, slice: Duration) -> Result<Sample, T
     Ok(Sample { cell, ns })
 }
 
-/// A store, and what it is asked.
+/// A store, and the requests to it.
 struct Bench<S> {
     store: S,
     time: ManualClock,
@@ -173,12 +174,12 @@ impl<S: Store> Bench<S> {
         Ok(spent.as_nanos() as f64 / decisions as f64)
     }
 
-    /// Brings every key to where it is answered as wanted, and leaves out those that are not.
+    /// Prepares every key for the measured answer, and leaves out keys with another answer.
     async fn prepare(&mut self) -> Result<(), Trouble> {
         let wanted = self.answer == Answer::Allow;
-        // What was held before has ended by then, and is filled by what was asked for in between.
+        // Earlier grants have expired by then, and the demand in between determines the next ones.
         self.time.advance(LEASE);
-        // Who is asked for less than three times is not leased.
+        // A key with fewer than three requests is not leased.
         self.ask_all(1).await?;
         self.ask_all(1).await?;
         self.ask_all(if wanted { 2 * self.held } else { 1 }).await?;
@@ -198,7 +199,7 @@ impl<S: Store> Bench<S> {
         Ok(())
     }
 
-    /// Takes so many units of each key, and waits for the answers.
+    /// Takes `cost` units of each key, and waits for the answers.
     async fn ask_all(&self, cost: u64) -> Result<(), Trouble> {
         let mut decisions = Vec::with_capacity(1);
         for key in &self.keys {
@@ -224,7 +225,7 @@ impl<S: Store> Bench<S> {
         Ok(())
     }
 
-    /// Takes a unit; an error if that takes time.
+    /// Takes a unit; an error if the decision is not ready at once.
     #[inline(always)]
     fn at_once(&self, key: &str, decisions: &mut Vec<Decision>) -> Result<bool, Trouble> {
         decisions.clear();
@@ -245,7 +246,7 @@ impl<S: Store> Bench<S> {
     }
 }
 
-/// So many keys in no order.
+/// This many keys in random order.
 fn shuffled(keys: u32) -> Vec<String> {
     let mut request = Names::Single.request();
     let mut names: Vec<(u64, String)> = (0..keys)

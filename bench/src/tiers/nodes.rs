@@ -1,6 +1,7 @@
-//! Eight nodes that share one key: how often they ask the store, and how much they admitted.
+//! Eight nodes that share one key: their calls to the store, and the units that they admit.
 //!
-//! Each has all layers and a connection of its own. Requests come at their time, answered or not.
+//! Each node has all layers and its own connection. Requests are sent on schedule, whether or not
+//! earlier ones are answered.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,22 +21,23 @@ use crate::redis::server::Control;
 use crate::row::median;
 
 const NODES: u32 = 8;
-/// Units a second, and at once.
+/// Units per second, and burst.
 const RATE: u32 = 8_000;
-/// As many slices as one of these takes: leases are asked for every 20 ms, and a burst takes a second.
+/// Number of time slices of one cell, because leases are requested every 20 ms and a burst lasts a
+/// second.
 const SLICES: u32 = 10;
-/// How often requests come in, all that are due.
+/// The interval at which all due requests are sent.
 const TICK: Duration = Duration::from_millis(1);
 const COMMANDS: &[&str] = &["evalsha", "eval"];
 
-/// In which tier, and how many times the limit is asked for.
+/// One measurement: the tier, and the load as a multiple of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cell {
     pub tier: Kind,
     pub times: u32,
 }
 
-/// How close to the store it is decided.
+/// The tier of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -50,9 +52,9 @@ pub struct Row {
     pub offered_per_s: f64,
     pub commands_per_s: f64,
     pub commands_per_decision: f64,
-    /// Of what the rate gives, once the burst is used up.
+    /// The admitted share of the refilled units, once the burst is used up.
     pub admitted_share: f64,
-    /// The most that any interval admitted above burst + rate x time; nought if none did.
+    /// The most that any interval admitted above burst + rate x time; 0 if none did.
     pub excess: f64,
 }
 
@@ -65,7 +67,7 @@ impl Cell {
 }
 
 impl Row {
-    /// Medians of rounds; of the excess the most.
+    /// Medians of the rounds, and the largest excess.
     pub fn of(rows: &[Self]) -> Option<Self> {
         let middle = |field: fn(&Self) -> f64| median(rows.iter().map(field).collect());
         Some(Self {
@@ -90,7 +92,7 @@ pub async fn measure(url: &str, cell: Cell, slice: Duration) -> Result<Row, Trou
     let traffic = Rc::new(Traffic::new(clock, cell.tier)?);
     let (length, tasks) = (slice * SLICES, LocalSet::new());
     let offering = tasks.run_until(async {
-        // The burst first, more than twice as fast as it could come back.
+        // First uses up the burst, more than twice as fast as it refills.
         let burst = length.min(Duration::from_secs(1));
         traffic.offer(&nodes, RATE * cell.times.max(3), burst).await;
         let (start, before) = (traffic.clock.now(), control.account()?.calls(COMMANDS));
@@ -98,7 +100,7 @@ pub async fn measure(url: &str, cell: Cell, slice: Duration) -> Result<Row, Trou
         Ok((start, before, offered as f64))
     });
     let (start, before, offered) = offering.await?;
-    // Those who wait still are answered, too.
+    // Waits for the outstanding answers.
     tasks.await;
     let (commands, log) = (control.account()?.calls(COMMANDS) - before, traffic.log.borrow());
     if let Some(error) = &log.failed {
@@ -118,7 +120,7 @@ pub async fn measure(url: &str, cell: Cell, slice: Duration) -> Result<Row, Trou
     })
 }
 
-/// One key, and what became of its requests.
+/// One key, and the outcomes of its requests.
 struct Traffic {
     clock: Clock,
     scope: Scope,
@@ -129,7 +131,7 @@ struct Traffic {
 
 #[derive(Default)]
 struct Log {
-    /// When those came that were admitted, and when they were told.
+    /// The times of request and answer of admitted requests.
     admitted: Vec<(Timestamp, Timestamp)>,
     failed: Option<String>,
 }

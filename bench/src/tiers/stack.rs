@@ -15,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// All layers.
 pub type Stack = SharedStore<RedisStore>;
 
-/// The store in Redis by itself.
+/// The store in Redis without layers.
 pub async fn bare(url: &str) -> Result<RedisStore, Trouble> {
     let config = RedisConfig::new(url).map_err(Trouble::of)?;
     let config = config.deadline(TIMEOUT).connect_timeout(TIMEOUT);

@@ -35,7 +35,8 @@ fn near(results: &Results) -> Vec<Target> {
     targets
 }
 
-/// A key that is not hot pays at most a tenth over the bare store, in the program that asks and in all.
+/// A key that is not hot costs at most a tenth more than with the bare store, in the client and in
+/// total.
 fn cold(results: &Results) -> Vec<Target> {
     let mut targets = Vec::new();
     for ours in results.cold.iter().filter(|row| row.cell.way != Way::Bare) {

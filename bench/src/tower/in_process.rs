@@ -130,7 +130,7 @@ impl<S: Service<R>, R> Service<R> for NoOp<S> {
     }
 }
 
-/// The key that ours uses.
+/// The key of Tidegate's layer.
 #[derive(Clone)]
 pub struct ByUser;
 

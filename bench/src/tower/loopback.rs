@@ -1,4 +1,4 @@
-//! axum on a thread of its own, asked over loopback by another.
+//! axum on one thread, with requests from another over loopback.
 
 use std::net::SocketAddr;
 use std::thread;

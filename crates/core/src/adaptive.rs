@@ -115,7 +115,7 @@ impl Default for LimitRange {
 /// Limits are kept in thousandths, so that a slow change is not lost to rounding.
 const MILLI: u64 = 1_000;
 
-/// Ratios are kept as multiples of 2^-20.
+/// Unit of ratios, which are stored as multiples of 2^-20.
 const ONE: u64 = 1 << 20;
 
 /// Latencies that are averaged are kept as multiples of 2^-16 µs.

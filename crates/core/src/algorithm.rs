@@ -33,8 +33,8 @@ use crate::time::{Span, Timestamp};
 ///
 /// *Repair.* A clock that stepped back or a lowered limit can leave a state that no history under
 /// the current numbers could have produced. The first operation that may write, denied or not,
-/// replaces such a state by the fullest possible one. Without the repair, the key would stay locked
-/// until the stale state ends.
+/// replaces such a state by a possible one: the debt of a bucket is clamped to its capacity, and a
+/// window starts again. Without the repair, the key would stay locked until the stale state ends.
 pub trait Algorithm {
     /// The state of one key. `Default` is the state of a new key.
     type State: Default + Clone + PartialEq + Debug;

@@ -1,7 +1,7 @@
 //! Concurrency limits: how many requests a server works on at once.
 //!
 //! A rate limit protects users from each other. A concurrency limit protects the server from all
-//! users together: requests beyond the server's capacity are *shed*, least important first, instead
+//! users together: it *sheds* requests beyond the server's capacity, least important first, instead
 //! of delaying every request.
 //!
 //! ```

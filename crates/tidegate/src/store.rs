@@ -65,7 +65,7 @@ pub use reservation::{RESERVATION_TTL, ReservationId, Reserving};
 pub struct Charge<'a> {
     /// The key whose state is charged.
     pub key: Key<'a>,
-    /// The numbers of the limit.
+    /// The limit.
     pub limit: &'a Limit,
     /// The operation.
     pub op: Op,
@@ -79,12 +79,13 @@ pub struct Charge<'a> {
     pub reserving: Option<Reserving>,
 }
 
-/// The state on which a store denied a charge. It tells what the store would answer a little later.
+/// The state on which a store denied a charge. It determines the store's answers for a while after
+/// the denial.
 #[derive(Clone, Debug, PartialEq)]
 #[doc(hidden)]
 pub struct DeniedState {
-    /// The state of the key before the denial. Of a log it may be an excerpt on which this cost is decided
-    /// as on the whole log.
+    /// The state of the key before the denial. For a log, it may be an excerpt on which the
+    /// decision about this cost is the same as on the whole log.
     pub state: State,
     /// The time by the store's clock.
     pub at: Timestamp,
@@ -117,7 +118,7 @@ impl<'a> Charge<'a> {
         Self { reserving: Some(reserving), ..self }
     }
 
-    /// The same charge; a store that denies it puts the state here.
+    /// The same charge. A store that denies it puts the state into `denied_state`.
     #[must_use]
     pub const fn denied_state_in(self, denied_state: &'a OnceLock<DeniedState>) -> Self {
         Self { denied_state: Some(denied_state), ..self }
@@ -153,12 +154,13 @@ pub const MAX_TOGETHER: usize = 16;
 pub struct Batch<'a> {
     /// The charges, in order.
     pub charges: &'a [Charge<'a>],
-    /// Whether takes are all or nothing: if one is denied, none is charged. Operations that are never denied
-    /// (returns, resets and so on) are carried out each alone, and so are all charges beside them.
+    /// Whether takes are all or nothing: if one is denied, none is charged. In a batch with an
+    /// operation that is never denied (a return, a reset and so on), every charge is decided
+    /// separately.
     pub is_together: bool,
-    /// The revision of the limits that the charges were resolved by; 0 if there is none. A greater revision
-    /// than in earlier batches means that the numbers of limits have changed: the store repairs no state while
-    /// other nodes use the old numbers, and drops local state that depends on them.
+    /// The revision of the limits that the charges were resolved by; 0 if there is none. A greater
+    /// revision than in earlier batches means that limits have changed: the store repairs no state
+    /// while other nodes use the old limits, and drops local state that depends on them.
     pub revision: u64,
 }
 
@@ -168,7 +170,7 @@ impl<'a> Batch<'a> {
         Self { charges, is_together: true, revision: 0 }
     }
 
-    /// Charges that are decided each alone.
+    /// Charges that are decided separately.
     pub const fn each(charges: &'a [Charge<'a>]) -> Self {
         Self { charges, is_together: false, revision: 0 }
     }
@@ -178,7 +180,7 @@ impl<'a> Batch<'a> {
         Self::each(slice::from_ref(charge))
     }
 
-    /// The same, resolved by this revision of the limits.
+    /// The same batch, resolved by this revision of the limits.
     #[must_use]
     pub const fn revision(self, revision: u64) -> Self {
         Self { revision, ..self }
@@ -229,11 +231,13 @@ impl SeenRevision {
 
 /// Keeps the state of limits and decides charges on it.
 ///
-/// A denial is a decision. An error means that there is no decision; the caller chooses what to do then.
+/// A denial is a decision. An error means that there is no decision, and the caller chooses whether
+/// to admit the request.
 pub trait Store: Send + Sync {
-    /// Decides a batch and appends one decision per charge, in order; appends nothing on an error, although
-    /// some charges that are decided each alone may have been carried out. `now` is the caller's clock; a
-    /// shared store decides by its own. Returns where the decisions came from.
+    /// Decides a batch and appends one decision per charge, in order; appends nothing on an error,
+    /// although some charges of a batch that is decided separately may have been carried out. `now`
+    /// is the caller's clock; a shared store decides by its own. Returns where the decisions came
+    /// from.
     ///
     /// # Panics
     /// If more than [`MAX_TOGETHER`] charges are to be decided together.
@@ -251,8 +255,8 @@ pub trait Store: Send + Sync {
         charge: &Charge<'_>,
     ) -> impl Future<Output = Result<Explanation, StoreError>> + Send;
 
-    /// The store's clock when the caller's shows `local`, as far as it is known. The times in a decision of
-    /// a shared store are spans from it.
+    /// The store's time when the caller's clock shows `local`, as far as it is known. The spans in
+    /// a decision of a shared store are relative to it.
     fn clock(&self, local: Timestamp) -> Timestamp {
         local
     }

@@ -49,7 +49,7 @@ impl Answers {
         Self::with(AnswerBody::ProblemJson)
     }
 
-    /// The same with this body.
+    /// `RateLimit` fields on every response that a limit counted, and this body.
     pub const fn with(body: AnswerBody) -> Self {
         Self { body, on_success: true, x_rate_limit: false }
     }
@@ -70,7 +70,7 @@ impl Answers {
         self.on_success
     }
 
-    /// What the fields of admissions need to know.
+    /// What the header fields of admissions require from a decision.
     pub(crate) const fn wanted(&self) -> Wanted {
         if self.x_rate_limit { Wanted::Everything } else { Wanted::RateLimit }
     }
@@ -88,8 +88,8 @@ impl Answers {
         let headers = verdict.headers();
         let headers = if self.x_rate_limit { headers.with_x_rate_limit() } else { headers };
         let pair = |(name, value): (&'static str, String)| {
-            // Quoted names and numbers are valid in a header. Without spare room, a text becomes a value
-            // without another allocation.
+            // Quoted names and numbers are valid in a header. A text without spare capacity becomes
+            // a value without another allocation.
             let value = value.into_boxed_str().into_boxed_bytes();
             let value = HeaderValue::from_maybe_shared(Bytes::from(value)).ok()?;
             Some((HeaderName::from_static(name), value))
@@ -139,10 +139,10 @@ impl Answers {
         response
     }
 
-    /// Adds the fields that tell when to retry.
+    /// Adds the header fields with the time to retry.
     fn describe(&self, rejection: &Rejection, headers: &mut HeaderMap) {
         match rejection {
-            // A 503 says nothing about quotas.
+            // A 503 has no quota fields.
             Rejection::Denied(verdict) if verdict.is_unavailable() => {
                 let seconds = verdict.headers().retry_after().unwrap_or(STORE_RETRY);
                 headers.insert(RETRY_AFTER, seconds.into());
@@ -194,7 +194,7 @@ impl Rejection {
         match self {
             Self::Denied(_) => self.problem().title().into(),
             Self::Shed(shed) => format!("too many requests in progress: {}", shed.reason().name()),
-            // The error itself may name servers; it is for the hook.
+            // The error may name servers. Only the observer gets it, not the client.
             Self::Failed(CheckError::Store(_)) => "the store gives no decision".into(),
             Self::Failed(error) => format!("rate limits: {error}"),
             #[cfg(feature = "client")]
@@ -217,7 +217,7 @@ static RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 static RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
 impl Fields {
-    /// Adds the fields as further list members; of two `Retry-After` the later one stays.
+    /// Adds the fields as further list members. The later one of two `Retry-After` times stays.
     pub(crate) fn merge_into(self, headers: &mut HeaderMap) {
         match self {
             Self::None => {}

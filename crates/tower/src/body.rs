@@ -29,7 +29,7 @@ pin_project! {
     #[project = ProjectedKind]
     enum Kind<B> {
         Plain { #[pin] body: B },
-        // Boxed, because few responses hold anything and every response is moved a few times.
+        // Boxed, because few responses hold a permit and every response is moved a few times.
         Held { #[pin] body: B, held: Option<Box<Held>> },
         Text { text: Option<Box<Bytes>> },
     }
@@ -40,7 +40,7 @@ pin_project! {
 pub(crate) struct Held {
     pub(crate) permit: Option<Permit>,
     pub(crate) lease: Option<Lease>,
-    /// `None` once the head has told everything.
+    /// `None` once the head of the response was enough to settle all limits.
     pub(crate) settling: Option<Settling>,
 }
 
@@ -49,10 +49,10 @@ impl Held {
         self.permit.is_none() && self.lease.is_none() && self.settling.is_none()
     }
 
-    /// Reports what the trailers tell.
+    /// Reports the outcome and the costs that the trailers contain.
     fn see_trailers(&mut self, trailers: &HeaderMap) {
         if let Some(permit) = &mut self.permit {
-            // Ignored if the head told the outcome.
+            // Without effect if the head contained the outcome.
             permit.report(outcome::of_grpc(trailers).unwrap_or(Outcome::Ignored));
         }
         if let Some(settling) = &mut self.settling {

@@ -22,7 +22,7 @@ use crate::settle::cancel;
 use crate::source::{Answer, Boxed, Decided, Refusal, Wanted, now_or_later};
 
 impl Settings {
-    /// Decides a request at once; `None` if that may have to wait.
+    /// Decides a request at once; `None` if the decision may have to wait.
     #[inline]
     pub(crate) fn decide_now(&self, head: &Parts, cost: Option<u64>) -> Option<Decided> {
         let wanted = match self.answers.is_on_success() && !self.is_shadow {
@@ -46,7 +46,8 @@ impl Settings {
         }
     }
 
-    /// Whether a request is admitted, does not wait and meets no concurrency limiter. The observer is told.
+    /// Whether a request is admitted without a delay and without a concurrency limiter. Reports the
+    /// admission to the observer.
     #[inline]
     pub(crate) fn starts_at_once(&self, answer: &Answer) -> bool {
         let is_protected = self.concurrency.is_some() || answer.guard.is_some();
@@ -58,7 +59,7 @@ impl Settings {
         starts
     }
 
-    /// What follows from a decision.
+    /// The answer to an admitted request, or the rejection of another.
     pub(crate) fn judge(&self, decided: Decided) -> Result<Answer, Rejection> {
         match decided {
             Ok(answer) if answer.verdict.is_none() => Ok(answer),
@@ -72,7 +73,7 @@ impl Settings {
         }
     }
 
-    /// What follows from any decision but an admission.
+    /// The answer or the rejection that follows from any decision but an admission.
     #[cold]
     fn judge_denial(&self, decided: Decided) -> Result<Answer, Rejection> {
         match decided {
@@ -179,7 +180,7 @@ impl Settings {
     }
 }
 
-/// The way of a request through a concurrency limiter.
+/// A concurrency limiter, and the class and user of a request that has to pass it.
 pub(crate) struct Gate<'a> {
     pub(crate) limiter: &'a ConcurrencyLimiter,
     pub(crate) class: Class,

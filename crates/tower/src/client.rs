@@ -6,7 +6,7 @@
 //! | layer | does |
 //! |---|---|
 //! | [`RetryLayer`] | retries failed requests within a budget, never before `Retry-After` |
-//! | [`ThrottleLayer`] | rejects requests here while the server rejects most of them |
+//! | [`ThrottleLayer`] | rejects requests in the client while the server rejects most of them |
 //! | [`PaceLayer`] | waits until a limit of the client's own admits the request |
 //!
 //! Outermost first: retry, throttle, pace.

@@ -1,10 +1,11 @@
-//! What the layer did with a request, for metrics.
+//! The layer's decisions about requests, for metrics.
 
 use tidegate::Verdict;
 use tidegate::concurrency::{Class, Shed};
 use tidegate::policy::CheckError;
 
-/// What the layer decided about a request; see [`RateLimitLayer::observe`](crate::RateLimitLayer::observe).
+/// A decision of the layer about a request; see
+/// [`RateLimitLayer::observe`](crate::RateLimitLayer::observe).
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -16,11 +17,11 @@ pub enum Event<'a> {
     WouldDeny(&'a Verdict),
     /// Denied because its delay ends after its deadline: 429.
     TooLate(&'a Verdict),
-    /// How important the request is to the concurrency limiter that it meets next.
+    /// The class that the next concurrency limiter sees for the request.
     Class(Class),
     /// Refused by the concurrency limiter: 503.
     Shed(&'a Shed),
-    /// Not decided: the store is unavailable (503), the request is ambiguous (400), or the limits are
-    /// misconfigured (500). Also if the request is then admitted.
+    /// Not decided: the store is unavailable (503), the request is ambiguous (400), or the limits
+    /// are misconfigured (500). Reported even if the request is then admitted.
     Failed(&'a CheckError),
 }

@@ -87,7 +87,8 @@ impl<F, R, E> fmt::Debug for ResponseFuture<F, R, E> {
     }
 }
 
-/// A request that the inner service serves. Dropping it releases what it holds; the outcome is ignored.
+/// A request that the inner service serves. Dropping it releases its permits and places, and
+/// ignores the outcome.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     fields: Fields,
@@ -100,7 +101,8 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// What a request holds while it is served, part of which its handler finds in its extensions.
+    /// Collects what a request holds while it is served. The handler finds its lease and its
+    /// settlement in the extensions.
     #[inline]
     pub(crate) fn new(
         settings: &Settings,
@@ -121,7 +123,8 @@ impl Pending {
         }
     }
 
-    /// Adds the fields, reports the outcome, and lets the body hold what is held.
+    /// Adds the header fields, reports the outcome, and passes the permits and places on to the
+    /// body.
     #[inline]
     pub(crate) fn finish<R: Body>(
         mut self,
@@ -145,7 +148,7 @@ impl Pending {
 }
 
 impl Held {
-    /// Puts what a handler may use into the extensions of the request.
+    /// Puts the lease and the settlement into the extensions of the request, for the handler.
     fn new(
         head: &mut Parts,
         place: Option<Box<Place>>,
@@ -164,7 +167,8 @@ impl Held {
         (!held.is_empty()).then(|| Box::new(held))
     }
 
-    /// Reports what the head tells, and stays with the body if anything is to be held or settled until its end.
+    /// Reports the outcome if the head contains it, and moves into the body if permits are held or
+    /// limits settled until its end.
     fn pass_on<R: Body>(
         mut self: Box<Self>,
         response: Response<R>,

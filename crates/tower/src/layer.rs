@@ -20,8 +20,8 @@ use crate::source::{ByLimit, ByPolicy, Decide, NoLimits};
 
 /// Limits the requests of a service. Clones share one state.
 ///
-/// The response to a denied request is 429, or 503 if the server sheds load or its store is unavailable.
-/// The error type of the service stays what it is.
+/// The response to a denied request is 429, or 503 if the server sheds load or its store is
+/// unavailable. The error type of the service does not change.
 #[derive(Clone)]
 pub struct RateLimitLayer {
     settings: Arc<Settings>,
@@ -54,10 +54,10 @@ pub(crate) struct Settings {
 /// Reads a value from the head of a request.
 pub(crate) type Reader<T> = Arc<dyn Fn(&Parts) -> T + Send + Sync>;
 
-/// Is told what was decided.
+/// Called with each event.
 pub(crate) type Observer = Arc<dyn Fn(&Event<'_>) + Send + Sync>;
 
-/// A limiter whose key is still to be chosen; see [`RateLimitLayer::limit`].
+/// A limiter without a source of keys yet; see [`RateLimitLayer::limit`].
 #[derive(Clone, Debug)]
 #[must_use = "choose a key with `identify`"]
 pub struct Unkeyed<L>(L);
@@ -66,8 +66,9 @@ impl RateLimitLayer {
     /// Limits requests by the `requests` rules of a domain, with state in memory or in a shared store. The
     /// policy can be [replaced](PolicyLimiter::replace) while the service runs.
     ///
-    /// A request that servers would read in different ways gets 400. If the policy has no such domain, or
-    /// the domain has no `requests`, every request gets 500: otherwise nothing would be limited, unnoticed.
+    /// An ambiguous request, which servers would read in different ways, gets 400. If the policy
+    /// has no such domain, or the domain has no `requests`, every request gets 500: serving the
+    /// requests without limits could go unnoticed.
     pub fn policy<S: Store + 'static>(limiter: PolicyLimiter<S>, domain: &str) -> Self {
         Self::new(ByPolicy { limiter, domain: domain.into() })
     }
@@ -124,7 +125,7 @@ impl RateLimitLayer {
         self.set(|settings| settings.concurrency = Some(limiter))
     }
 
-    /// How important a request is to the concurrency limiter; [`Class::CRITICAL`] unless set.
+    /// The class of a request for the concurrency limiter; [`Class::CRITICAL`] unless set.
     #[must_use]
     pub fn class(self, class: impl Fn(&Parts) -> Class + Send + Sync + 'static) -> Self {
         self.set(|settings| settings.class = Some(Arc::new(class)))
@@ -136,15 +137,15 @@ impl RateLimitLayer {
         self.set(|settings| settings.hold = hold)
     }
 
-    /// The cost of a request; 1, or what the policy says, unless set. [`Cost`](crate::Cost) in the
-    /// extensions of a request takes precedence.
+    /// The cost of a request. Unless set, it is 1, or the cost in the policy. [`Cost`](crate::Cost)
+    /// in the extensions of a request takes precedence.
     #[must_use]
     pub fn cost(self, cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.set(|settings| settings.cost = Some(Arc::new(cost)))
     }
 
-    /// Decides and counts requests, and serves those over a limit all the same, without delay and without
-    /// header fields. A concurrency limiter has a shadow mode of its own.
+    /// Decides and counts requests, but also serves those over a limit. Adds no delay and no header
+    /// fields. A concurrency limiter has a shadow mode of its own.
     #[must_use]
     pub fn shadow(self) -> Self {
         self.set(|settings| settings.is_shadow = true)
@@ -157,7 +158,7 @@ impl RateLimitLayer {
         self.set(|settings| settings.admits_on_failure = true)
     }
 
-    /// Calls `observe` with what was decided about each request: for metrics and logs.
+    /// Calls `observe` with each decision about a request: for metrics and logs.
     #[must_use]
     pub fn observe(self, observe: impl Fn(&Event<'_>) + Send + Sync + 'static) -> Self {
         self.set(|settings| settings.observe = Some(Arc::new(observe)))

@@ -60,7 +60,7 @@ pub use request::{Cost, Key, Lease, Timeout};
 pub use service::RateLimit;
 pub use settle::ActualCost;
 
-/// The example of the readme is compiled and run with those of the documentation.
+/// Compiles and runs the example of the readme as a documentation test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,9 +1,10 @@
-//! What a response tells about the load of the server.
+//! The outcome of a request for a concurrency limiter, read from its response.
 
 use http::{HeaderMap, Response, StatusCode};
 use tidegate::concurrency::Outcome;
 
-/// The outcome, if the head of the response tells it; the status of gRPC follows the body.
+/// The outcome, if the head of the response contains it. The status of a gRPC call may follow the
+/// body.
 pub(crate) fn of_head<R>(response: &Response<R>, is_grpc: bool) -> Option<Outcome> {
     let status = response.status();
     match is_grpc && status == StatusCode::OK {

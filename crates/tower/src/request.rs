@@ -1,4 +1,4 @@
-//! What the layer reads from the extensions of a request, and puts there.
+//! Values that the layer reads from the extensions of a request, and those that it adds.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -32,8 +32,9 @@ impl Key {
     }
 }
 
-/// The time that the request has left when it reaches the layer, set by an outer layer in the extensions.
-/// A gRPC request tells it in `grpc-timeout`. The request is not delayed or queued for longer.
+/// The time that the request has left when it reaches the layer, set by an outer layer in the
+/// extensions. A gRPC request carries it in `grpc-timeout`. The request is not delayed or queued
+/// for longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeout(pub Duration);
 

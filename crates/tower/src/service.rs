@@ -49,8 +49,9 @@ where
         let (mut head, body) = request.into_parts();
         let cost = settings.cost_of(&head);
         let mut decided = settings.decide_now(&head, cost);
-        // What most requests take: admitted at once, without delay and without a concurrency limiter. The
-        // answer stays where it was written, because moving it costs as much as the decision.
+        // The path of most requests: admitted at once, without a delay and without a concurrency
+        // limiter. The answer stays where it was written, because moving it costs as much as the
+        // decision.
         if let Some(Ok(admitted)) = &mut decided
             && settings.starts_at_once(admitted)
         {
@@ -111,7 +112,7 @@ impl<S> RateLimit<S> {
         let mut permit = None;
         if let Some(gate) = settings.gate(&head, &admitted) {
             if let Err(rejection) = settings.shed_busy(&gate, &head) {
-                // Its units are returned.
+                // Dropping `charged` returns the units.
                 let charged = charged(head, admitted);
                 return ResponseFuture::rejected(settings.reject(&charged.head, &rejection));
             }
@@ -127,8 +128,8 @@ impl<S> RateLimit<S> {
 }
 
 impl<S> RateLimit<S> {
-    /// Serves a request that has to wait first. The service that is ready serves it; a clone takes its
-    /// place.
+    /// Serves a request that has to wait first. The service that is ready serves it, and a clone
+    /// replaces that service.
     fn wait<B, R>(&mut self, start: Start, body: B) -> ResponseFuture<S::Future, R, S::Error>
     where
         S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,

@@ -1,8 +1,9 @@
 //! Settles limits with `count`, `refund` or `actual` once the response is known.
 //!
-//! By the status and the headers at the head, by the trailers at the end of the body: also by the code of a gRPC
-//! call, if a limit has one in its list. The response never waits for it. A request that is dropped before its
-//! head gets all units back; a body that is dropped before its trailers leaves the reserved units taken.
+//! The head of the response settles by status and headers, and the end of the body by trailers. If
+//! a limit lists codes of gRPC calls, the code in the trailers settles it. The response never waits
+//! for a settlement. A request that is dropped before its head gets all units back; a body that is
+//! dropped before its trailers leaves the reserved units taken.
 
 use std::fmt;
 use std::sync::Arc;
@@ -54,9 +55,9 @@ impl ActualCost {
 pub(crate) struct Settling {
     settlement: Arc<Settlement>,
     has_head: bool,
-    /// What the head told, if nothing is settled before the code of a gRPC call is known.
+    /// The costs in the head, if nothing is settled before the code of a gRPC call is known.
     awaited: Option<Costs>,
-    /// Settles what the head told, if the store takes time.
+    /// The settlement by the head, while it waits for the store.
     at_head: Option<JoinHandle<()>>,
 }
 
@@ -68,12 +69,12 @@ impl Settling {
         Self { settlement: Arc::new(settlement), has_head: false, awaited: None, at_head: None }
     }
 
-    /// Lets the handler settle the request itself.
+    /// Lets the handler settle the request.
     pub(crate) fn offer(&self, extensions: &mut Extensions) {
         extensions.insert(Arc::clone(&self.settlement));
     }
 
-    /// Settles what the head of the response tells. True if a trailer may tell more.
+    /// Settles the limits by the head of the response. True if a trailer may settle more.
     pub(crate) fn at_head<B>(&mut self, response: &Response<B>) -> bool {
         self.has_head = true;
         let told = response.extensions().get::<ActualCost>();
@@ -91,7 +92,7 @@ impl Settling {
         self.settlement.sources().any(|(_, source)| matches!(source, ActualSource::Trailer(_)))
     }
 
-    /// Settles what the trailers of the response tell.
+    /// Settles the limits by the trailers of the response.
     pub(crate) fn at_end(&mut self, trailers: &HeaderMap) {
         let mut costs = self.costs(|_, source| match source {
             ActualSource::Trailer(trailer) => units(trailers, trailer),
@@ -101,7 +102,7 @@ impl Settling {
         if awaited.is_none() && costs.is_empty() {
             return;
         }
-        // Without a code, limits with lists are not settled.
+        // Without a code, limits that list codes are not settled.
         let status = awaited.and_then(|told| {
             costs.extend(told);
             grpc_code(trailers).map(Status::of_call)
@@ -132,7 +133,7 @@ impl fmt::Debug for Settling {
 /// Returns all units of a request that is not served.
 pub(crate) fn cancel(settlement: Arc<Settlement>) {
     in_background(Box::pin(async move {
-        // If the store is unavailable, the units stay taken; the limiter counts that.
+        // If the store is unavailable, the units stay taken, and the limiter counts them.
         let _ = settlement.settle(RequestOutcome::cancelled()).await;
     }));
 }
@@ -146,7 +147,7 @@ struct Status {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Code {
-    /// It is no gRPC call.
+    /// The response belongs to no gRPC call.
     None,
     Known(u16),
     Follows,
@@ -204,7 +205,7 @@ fn settle(
     }))
 }
 
-/// The whole number of a header; `None` if there is none, or another value.
+/// The whole number in a header; `None` without the header, or if it has another value.
 fn units(headers: &HeaderMap, name: &str) -> Option<u64> {
     let value = headers.get(name).map(HeaderValue::as_bytes)?;
     std::str::from_utf8(value).ok()?.trim().parse().ok()

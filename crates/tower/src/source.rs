@@ -1,4 +1,4 @@
-//! What decides requests: one limit, or a policy.
+//! The source of decisions: one limit, or a policy.
 
 use std::borrow::Cow;
 use std::future::Future;
@@ -18,13 +18,14 @@ use tidegate::{Limiter, Listing, Permit, Verdict};
 use crate::identify::Identify;
 use crate::request::{Key, peer};
 
-/// A future that owns what it needs.
+/// A future that borrows nothing.
 pub(crate) type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The answer to a request, or why there is none.
 pub(crate) type Decided = Result<Answer, Refusal>;
 
-/// The answer to a request. Every request moves it a few times, so what few requests have is in a box.
+/// The answer to a request. Every request moves it a few times, so fields that few requests have
+/// are boxed.
 #[derive(Default)]
 pub(crate) struct Answer {
     /// `None` if the request is admitted without a decision.
@@ -52,8 +53,8 @@ impl Answer {
 pub(crate) enum Refusal {
     /// The concurrency limiter of a policy shed the request before the store was called.
     Shed(Shed),
-    /// With the concurrency limiter that a policy names for the request, which protects the servers also while
-    /// the limits are not decided.
+    /// The decision failed. The concurrency limiter that a policy names for the request still
+    /// protects the servers.
     Failed(Box<CheckError>, Option<Box<Guard>>),
 }
 
@@ -63,13 +64,14 @@ pub(crate) enum Wanted {
     Nothing,
     /// `RateLimit` and `RateLimit-Policy`.
     RateLimit,
-    /// These, and others that need all parts of the verdict.
+    /// `RateLimit`, `RateLimit-Policy`, and fields that need all parts of the verdict.
     Everything,
 }
 
 /// Decides requests.
 pub(crate) trait Decide: Send + Sync {
-    /// Charges a request at once; `None` if that may have to wait. `cost` is `None` for the default.
+    /// Charges a request at once; `None` if the decision may have to wait. `cost` is `None` for the
+    /// default.
     fn decide_now(&self, _: &Parts, _: Option<u64>, _: Wanted) -> Option<Decided> {
         None
     }

@@ -1,6 +1,6 @@
 //! Requests that wait: for a shared store, for the delay of a leaky bucket, for a permit.
 //!
-//! A request that is dropped meanwhile returns its units ([`Charged`]).
+//! A request that is dropped while it waits returns its units ([`Charged`]).
 
 use std::sync::Arc;
 use std::time::Duration;

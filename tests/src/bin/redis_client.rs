@@ -4,8 +4,6 @@
 //! ```text
 //! redis_client WORK URL name=value…
 //! ```
-//!
-//! It says `ready` once connected and waits for a line; the end of its input ends it.
 
 use std::collections::HashMap;
 use std::io::BufRead;

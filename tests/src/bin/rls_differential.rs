@@ -4,8 +4,6 @@
 //! ```text
 //! rls_differential --envoyproxy PROGRAM --ours PROGRAM [--requests N] [--seed S] [--stage NAME]
 //! ```
-//!
-//! `cargo xtask differential` builds both and runs it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -111,7 +111,7 @@ impl Outcome {
         }
     }
 
-    /// Takes over figures of another outcome that are further from the limit.
+    /// Keeps the worse of each number of two outcomes.
     pub(crate) fn worsen(&mut self, other: &Self) {
         for (worst, admitted) in self.admitted.iter_mut().zip(other.admitted) {
             if admitted.abs_diff(LIMIT) > worst.abs_diff(LIMIT) {

@@ -22,7 +22,7 @@ const fn case(id: &'static str, outage: &'static str, run: fn(&Pace) -> Vec<Figu
     Case { id, outage, run }
 }
 
-/// All of them.
+/// Every case.
 pub const CASES: &[Case] = &[
     case("F1", "Redis is killed and started again (SIGKILL)", unreachable::killed),
     case("F1b", "connections are reset, lost, half-closed, truncated, delayed", slow::broken),

@@ -17,7 +17,7 @@ use crate::servers::{RedisServer, our_program};
 const NODES: usize = 8;
 /// Units per second and burst of the shared limit, unless a case sets others.
 const USUAL: u64 = 500;
-/// Of the units per second, nodes together may hold one part in this many unspent.
+/// All nodes together may hold one part in this many of the units per second unspent.
 const HELD: u64 = 10;
 /// Pause between two faults.
 const APART: Duration = Duration::from_millis(250);

@@ -26,7 +26,7 @@ pub(crate) enum Phase {
     Before,
     /// The fault has begun, and the breaker has not noticed it yet.
     Unnoticed,
-    /// It is known.
+    /// The breaker has noticed the fault.
     Outage,
     /// The cause of the fault is removed.
     Mended,

@@ -28,7 +28,7 @@ const TICK: Duration = Duration::from_millis(2);
 /// Works until its input ends.
 ///
 /// # Panics
-/// If it is not told what it has to know, or the store is not there at the start.
+/// If an argument is missing, or the store is unavailable at the start.
 pub fn run() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [url, rules, rate] = &arguments[..] else { panic!("URL, RULES and RATE") };

@@ -1,4 +1,4 @@
-//! Daemons starve for CPU time while Redis does not: still exactly the limit is admitted.
+//! Daemons starve for CPU time and Redis does not: exactly the limit is still admitted.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;

@@ -39,8 +39,7 @@ pub(crate) fn steps(pace: &Pace) -> Vec<Figure> {
             drain(&node, key);
             server.step_clock(seconds);
             let (stepped, first) = (Instant::now(), window(&server));
-            // A denial is repeated for a moment, so it takes a moment to see the effect of the
-            // step.
+            // A denial is repeated for a moment, so the effect of the step shows only after that.
             let mut taken = drain(&node, key);
             let drained = Instant::now();
             while !node.check(key, "all").is_allowed() {

@@ -23,7 +23,7 @@ use crate::servers::{Daemon, DaemonSetup, RedisServer, earlier_program, our_prog
 const DAEMONS: usize = 4;
 /// Units per second, and burst, of the limits that refill.
 const RATE: u64 = 400;
-/// Units of the window, which does not end meanwhile.
+/// Units of the window, which does not end during the upgrade.
 const UNITS: u64 = 1_000;
 const KEYS: [&str; 3] = ["exact", "leased", "window"];
 const RULES: &str = "

@@ -49,7 +49,7 @@ pub struct Case {
 pub struct Step {
     /// Time since the previous step.
     pub(super) advance: Option<String>,
-    /// Or when.
+    /// The time of the step, instead of `advance`.
     pub(super) at: Option<String>,
     #[serde(default, rename = "do")]
     pub(super) action: Action,
@@ -106,16 +106,16 @@ enum EntryText {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Overall {
-    /// Yes or no.
+    /// A decision.
     Code(Code),
-    /// No answer, for this reason.
+    /// An error instead of a decision.
     Error {
         /// A part of the error text.
         error: String,
     },
 }
 
-/// Yes or no.
+/// A verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
@@ -147,7 +147,7 @@ pub struct Expected {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Seconds {
-    /// So many.
+    /// A number of seconds.
     Number(u64),
     /// `never`.
     Word(String),

@@ -5,7 +5,7 @@ use tidegate_core::{Span, Timestamp};
 /// An instant as in `2026-03-29T00:30:00Z`.
 ///
 /// # Panics
-/// If it is none: a case that cannot be read must not pass.
+/// If the text is not an instant: a case that cannot be parsed must not pass.
 pub fn instant(text: &str) -> Timestamp {
     let read: jiff::Timestamp = text.parse().expect("an instant such as 2026-03-29T00:30:00Z");
     Timestamp::from_micros(read.as_microsecond().try_into().expect("an instant since 1970"))
@@ -14,7 +14,7 @@ pub fn instant(text: &str) -> Timestamp {
 /// A span as in `30s`, `100ms` or `2d`.
 ///
 /// # Panics
-/// If it is none.
+/// If the text is not a span.
 pub fn span(text: &str) -> Span {
     let digits = text.find(|c: char| !c.is_ascii_digit()).expect("a span such as 30s");
     let (count, unit) = text.split_at(digits);

@@ -40,7 +40,7 @@ pub enum Kind {
     Explain,
     /// Bodies larger than allowed.
     HugeBody,
-    /// Requests that come byte by byte.
+    /// Requests that arrive byte by byte.
     Slowloris,
     /// Connections that are opened and closed.
     Churn,
@@ -53,7 +53,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// Every kind.
     pub const ALL: [Self; 13] = [
         Self::RespPipeline,
         Self::RespMany,
@@ -108,7 +108,7 @@ impl Kind {
         }
     }
 
-    /// By its name.
+    /// The kind with this name in options.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
@@ -124,7 +124,7 @@ struct Hostile {
     done: AtomicU64,
 }
 
-/// Attacks the listeners for RESP, HTTP and gRPC for so long; returns how often.
+/// Attacks the listeners for RESP, HTTP and gRPC for this long; returns the number of attacks.
 pub fn attack(kind: Kind, [resp, http, grpc]: [SocketAddr; 3], length: Duration) -> u64 {
     let end = now() + length;
     let hostile = Hostile { kind, resp, http, grpc, end, done: AtomicU64::new(0) };

@@ -28,10 +28,10 @@ pub struct NormalStats {
     pub p99: Duration,
 }
 
-/// Runs the normal clients in a process of their own.
+/// Runs the normal clients in a separate process.
 ///
 /// # Panics
-/// If the process cannot be started, or tells nothing.
+/// If the process cannot be started, or prints no result.
 pub(super) fn run(transports: &[SocketAddr; 3], length: Duration) -> NormalStats {
     let program = our_program("hostile");
     let mut command = Command::new(&program);

@@ -16,7 +16,7 @@ const PERIOD: &str = "5000";
 /// daemon only by its requests.
 const WEIGHT: &str = "2";
 
-/// How a process is kept to its CPU share.
+/// The way in which a process is limited to its CPU share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// Not bounded yet.

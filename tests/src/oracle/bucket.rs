@@ -92,7 +92,7 @@ impl Bucket {
         }
     }
 
-    /// Tokens at `now`, at most the capacity; negative if no history leads here.
+    /// Tokens at `now`, at most the capacity; negative if no history leads to this state.
     fn level(&self, now: u64) -> BigRational {
         let full = whole(self.pace.capacity);
         let Some(kept) = &self.kept else { return full };
@@ -144,7 +144,7 @@ impl Bucket {
         }
     }
 
-    /// Whole ticks until this many tokens have been refilled: enough, and one fewer is not.
+    /// The least number of whole ticks in which this many tokens are refilled.
     fn refill_time(&self, tokens: &BigRational) -> u64 {
         let ticks = ceil(&(tokens / &self.pace.rate));
         let come = |ticks: u64| whole(ticks) * &self.pace.rate;

@@ -1,4 +1,4 @@
-//! The sliding log as a plain list of what was admitted when.
+//! The sliding log as a plain list of admissions with their times.
 
 use tidegate_core::{Decision, Op, Outcome, Span};
 

@@ -10,7 +10,7 @@ pub(super) struct SlidingWindow {
     kept: Option<Counts>,
 }
 
-/// The newer window's number, its count, and the count of the one before.
+/// The newer window's number, its count, and the count of the window before it.
 #[derive(Clone, Copy, Debug)]
 struct Counts {
     window: u64,

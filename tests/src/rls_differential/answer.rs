@@ -38,7 +38,7 @@ impl Fields {
         fields
     }
 
-    /// Lines in any order, as in a listing.
+    /// The lines of a listing, in any order.
     pub(super) fn of_lines(page: &Page) -> Self {
         let mut fields = Self::default();
         fields.put("http.status", page.status);
@@ -49,7 +49,7 @@ impl Fields {
         fields
     }
 
-    /// Removes fields whose name is not wanted.
+    /// Removes fields whose name `wants` does not accept.
     pub fn retain(&mut self, wants: impl Fn(&str) -> bool) {
         self.0.retain(|name, _| wants(name));
     }

@@ -1,14 +1,14 @@
-//! What differed, by kind, with a few examples of each.
+//! The differences found, by kind, with a few examples of each.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use super::{Asked, Fields};
 
-/// The first ones tell what is wrong; later ones mostly follow from them.
+/// The first examples show the cause; later ones mostly follow from it.
 const MOST_EXAMPLES: usize = 3;
 
-/// Everything that was compared.
+/// The differences, and the number of answers compared.
 #[derive(Debug, Default)]
 pub struct Differences {
     compared: u64,
@@ -24,7 +24,7 @@ struct Kind {
 }
 
 impl Differences {
-    /// Books two answers to one question.
+    /// Compares the two answers to a request.
     pub fn compare(&mut self, stage: &str, asked: &Asked, envoyproxy: &Fields, ours: &Fields) {
         self.compared += 1;
         let differences = envoyproxy.differences(ours);
@@ -41,17 +41,17 @@ impl Differences {
         }
     }
 
-    /// Books a question that was asked at the wrong time.
+    /// Counts a request whose answers cannot be compared because of their time.
     pub fn leave_out(&mut self) {
         self.held_up += 1;
     }
 
-    /// How many answers were compared.
+    /// Number of answers compared.
     pub fn compared(&self) -> u64 {
         self.compared
     }
 
-    /// Whether every answer was the same.
+    /// Whether all answers were equal.
     pub fn is_clean(&self) -> bool {
         self.kinds.is_empty() && self.compared() > 0
     }
@@ -72,7 +72,8 @@ impl fmt::Display for Differences {
     }
 }
 
-/// The name of a field without the places in lists: those of one kind belong together.
+/// The name of a field without its indices in lists, so that fields of one kind are counted
+/// together.
 fn general(name: &str) -> String {
     let mut general = String::new();
     let mut inside = false;

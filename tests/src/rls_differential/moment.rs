@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Time that a request may take, also on a busy machine.
 const BEFORE_THE_END: Duration = Duration::from_millis(40);
-/// Clocks that count from the start of their process differ by less.
+/// Clocks that count from the start of a process differ by less than this.
 const AFTER_THE_START: Duration = Duration::from_millis(10);
 const SECOND: Duration = Duration::from_secs(1);
 

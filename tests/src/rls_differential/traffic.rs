@@ -52,7 +52,8 @@ impl fmt::Display for Asked {
     }
 }
 
-/// A path through a policy; `@` in a value is a letter, and it and the generation make it new.
+/// A path through a policy. `@` in a value stands for a letter; the letter and the generation make
+/// the value new.
 struct Path {
     domain: &'static str,
     edition: Edition,

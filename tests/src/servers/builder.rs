@@ -49,7 +49,7 @@ impl Builder {
         }
     }
 
-    /// Adds a directive of `redis.conf`, spelled as there; the last one of a name counts.
+    /// Adds a directive of `redis.conf`; the last one of a name takes effect.
     pub fn arg(mut self, key: &str, value: &str) -> Self {
         self.directives.push((key.into(), value.into()));
         self
@@ -100,7 +100,7 @@ impl Builder {
         RedisServer::start_from(|| self.setup())
     }
 
-    /// A new folder and a free port, each time.
+    /// A new folder and a free port for each start.
     fn setup(&self) -> Setup {
         let folder = Folder::create();
         let port = if self.role == Role::Node { ports::free_with_bus() } else { ports::free() };
@@ -131,7 +131,7 @@ impl Builder {
         if self.role != Role::Sentinel {
             directive("save", "\"\"");
             directive("appendonly", "no");
-            // A replica of a test waits for no other replica.
+            // A replica in a test does not wait for other replicas.
             directive("repl-diskless-sync-delay", "0");
         }
         match listener {

@@ -126,12 +126,12 @@ impl Priority {
     /// Raises the priority of a process: by a group of its own, or else by its nice value.
     ///
     /// # Errors
-    /// If this process may do neither.
+    /// If this process may neither create a group nor change the nice value.
     pub fn raise(pid: u32) -> io::Result<Self> {
         Self::raise_by(pid, CpuGroup::add)
     }
 
-    /// The same for one thread of this process.
+    /// Raises the priority of one thread of this process.
     ///
     /// # Errors
     /// As [`Priority::raise`].

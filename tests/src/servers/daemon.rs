@@ -42,7 +42,7 @@ pub struct DaemonSetup<'a> {
 }
 
 impl Daemon {
-    /// Starts it and returns once it listens.
+    /// Starts a daemon and returns once it listens.
     ///
     /// # Panics
     /// With its log, if it does not start.
@@ -92,10 +92,10 @@ impl Daemon {
         Ok(Self { process, clock, folder, transports })
     }
 
-    /// Where it speaks a protocol: `RESP`, `HTTP`, `gRPC`, `admin` or `gateway`.
+    /// The address of its listener for `RESP`, `HTTP`, `gRPC`, `admin` or `gateway`.
     ///
     /// # Panics
-    /// If it does not.
+    /// If it has no such listener.
     pub fn transport(&self, protocol: &str) -> SocketAddr {
         let transport = self.transports.iter().find(|(name, _)| name == protocol);
         transport.unwrap_or_else(|| panic!("no transport for {protocol}")).1
@@ -136,7 +136,7 @@ impl Daemon {
         self.process.signal(Signal::CONT);
     }
 
-    /// Moves its wall clock by so many seconds; steps add up.
+    /// Moves its wall clock by this many seconds; steps add up.
     ///
     /// # Panics
     /// If it was started without such a clock.

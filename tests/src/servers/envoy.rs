@@ -46,7 +46,7 @@ impl Burst {
 /// An answer over HTTP/1.1.
 #[derive(Clone, Debug)]
 pub struct HttpAnswer {
-    /// Its code.
+    /// The status code.
     pub status: u16,
     /// Names in lower case, and values.
     pub headers: Vec<(String, String)>,
@@ -63,8 +63,8 @@ impl HttpAnswer {
 }
 
 impl Envoy {
-    /// Starts it with this configuration, in which the ports of the example are replaced: those of
-    /// the service and of the daemon by these.
+    /// Starts Envoy with this configuration, in which the ports of the example are replaced by
+    /// those of `service` and `daemon`.
     ///
     /// # Panics
     /// If it does not start.
@@ -103,26 +103,26 @@ impl Envoy {
         self.front
     }
 
-    /// Asks for a page with these headers.
+    /// Requests a page with these headers.
     ///
     /// # Panics
-    /// If it is not answered at all.
+    /// If there is no answer.
     pub fn get(&self, path: &str, headers: &[(&str, &str)]) -> HttpAnswer {
         get(self.front, path, headers).expect("Envoy answers whatever happens behind it")
     }
 
-    /// Asks for a page so often at once, and waits for no answer.
+    /// Sends `count` requests for the root page at once, and waits for no answer.
     ///
     /// # Panics
-    /// If it cannot be asked.
+    /// If a request cannot be sent.
     pub fn burst(&self, count: usize, headers: &[(&str, &str)]) -> Burst {
         self.burst_at("/", count, headers)
     }
 
-    /// The same for another page.
+    /// Like [`Envoy::burst`], for another page.
     ///
     /// # Panics
-    /// If it cannot be asked.
+    /// If a request cannot be sent.
     pub fn burst_at(&self, path: &str, count: usize, headers: &[(&str, &str)]) -> Burst {
         let connect = |_| TcpStream::connect(self.front).expect("Envoy listens");
         let mut sockets: Vec<TcpStream> = (0..count).map(connect).collect();
@@ -146,7 +146,7 @@ impl Envoy {
 /// A service that answers `hello`, on a thread that ends with the test process.
 ///
 /// # Panics
-/// If there is no port for it.
+/// If no port is free.
 pub fn service() -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("it is bound");

@@ -26,7 +26,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }

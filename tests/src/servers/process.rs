@@ -59,7 +59,7 @@ impl Process {
         Self { server, watcher }
     }
 
-    /// Its number.
+    /// Its pid.
     pub fn pid(&self) -> u32 {
         self.server.id()
     }

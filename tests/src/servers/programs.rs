@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 /// Valkey: the program that `TIDEGATE_VALKEY_SERVER` names, or else `valkey-server` of the path.
-/// `cargo xtask test` installs it and sets the variable; without either, tests leave Valkey out.
+/// `cargo xtask test` installs it and sets the variable; without either, tests skip Valkey.
 pub fn valkey_program() -> Option<PathBuf> {
     named("TIDEGATE_VALKEY_SERVER").or_else(|| on_path("valkey-server"))
 }
@@ -30,7 +30,7 @@ pub fn chromium_program() -> Option<PathBuf> {
     named("TIDEGATE_CHROMIUM").or_else(|| on_path("chromium"))
 }
 
-/// A program that only this variable names. Without it, the test has to print that it was left out.
+/// A program that only this variable names. Without it, the test has to print that it was skipped.
 pub fn by_variable(variable: &str) -> Option<PathBuf> {
     let found = named(variable);
     if found.is_none() {

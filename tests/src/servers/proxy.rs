@@ -10,7 +10,7 @@ use super::ports;
 use super::process::Process;
 use super::waiting::comes_true;
 
-/// Longer than any of them takes to start on a busy machine.
+/// Longer than any program takes to start on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A program in front of a daemon.
@@ -22,8 +22,8 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts a program in a copy of `examples/{example}`, in which only the addresses are others:
-    /// `127.0.0.1:9000` is where it listens, and the rest as given.
+    /// Starts a program in a copy of `examples/{example}` with other addresses: `127.0.0.1:9000`,
+    /// where it listens, and those in `addresses`.
     ///
     /// # Panics
     /// If the files do not have an address that is to be replaced, or it does not start.
@@ -36,7 +36,7 @@ impl Proxy {
         Self::start_edited(program, arguments, example, addresses, &[])
     }
 
-    /// The same, with these texts replaced in the files.
+    /// Like [`start`](Self::start), with these texts replaced in the files.
     ///
     /// # Panics
     /// As [`start`](Self::start), or if no file has a text that is to be replaced.

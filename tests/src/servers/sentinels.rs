@@ -114,8 +114,8 @@ impl Sentinels {
         primary
     }
 
-    /// Returns once most sentinels name another primary and that one says so itself: how long
-    /// after [`kill_primary`](Self::kill_primary) or [`pause_primary`](Self::pause_primary) began.
+    /// Waits until most sentinels name another primary and its own role agrees. Returns the time
+    /// since [`kill_primary`](Self::kill_primary) or [`pause_primary`](Self::pause_primary) began.
     pub fn wait_for_promotion(&self, limit: Duration) -> Duration {
         let successor = || self.elected().filter(|server| is_primary(server));
         self.outage.wait_for_successor(limit, successor).unwrap_or_else(|| {

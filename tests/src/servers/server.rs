@@ -250,7 +250,7 @@ impl RedisServer {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A test that panicked holding it must still be able to stop the server.
+        // A test that panicked while it held the lock must still be able to stop the server.
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 

@@ -12,7 +12,7 @@ pub(super) enum Stride {
     Stay,
     TickOn,
     TickBack,
-    /// To an instant from an answer (retry, start, reset), or a tick before or after it.
+    /// To an instant in an earlier answer (retry, start, reset), or a tick before or after it.
     Promised,
     /// To the next window's start, or a tick before or after it.
     Boundary,

@@ -20,7 +20,7 @@ pub(super) enum OpKind {
     Block,
 }
 
-/// How large.
+/// The size of a cost.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum CostKind {
     Nought,

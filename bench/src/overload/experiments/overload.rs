@@ -12,7 +12,7 @@ impl Runs {
     pub(super) fn e1(&mut self, kind: Kind) {
         let setup = Setup::of(kind);
         if self.store.quick {
-            // What every machine has.
+            // Contenders that need no other program.
             for contender in [Contender::Tower, Contender::Tidegate, Contender::Gateway] {
                 self.loaded("E1", contender, &setup, 2.0);
             }
@@ -89,7 +89,7 @@ impl Runs {
 
 const SHEDDER: &str = "{name: api, utilisation: {busy: 90%, calm: 75%}}";
 
-/// As many times the mean work as elsewhere.
+/// Ten times the mean work, as in the other experiments.
 pub(super) const SLOW_DEADLINE_MS: u64 = 500;
 
 /// P with a fifth of the speed.

@@ -54,12 +54,12 @@ pub fn serve(port: u16) -> Result<(), Failure> {
 
 struct Connection {
     stream: TcpStream,
-    /// The start of a command whose end has not come yet.
+    /// The start of an incomplete command.
     input: Vec<u8>,
 }
 
 impl Connection {
-    /// Answers what has come; false if that was the end.
+    /// Answers the commands that have arrived; false at the end of the connection.
     fn answer(&mut self, buffer: &mut [u8], table: &mut Table, now: i64) -> bool {
         let Ok(length) = self.stream.read(buffer) else { return true };
         self.input.extend_from_slice(&buffer[..length]);
@@ -73,7 +73,7 @@ impl Connection {
     }
 }
 
-/// The words of the first command and its length, if it is there whole.
+/// The words of the first command and its length, if it is complete.
 fn command(bytes: &[u8]) -> Option<([&[u8]; MOST_WORDS], usize)> {
     let (mut at, mut words) = (0, [&[][..]; MOST_WORDS]);
     let count = number(bytes, b'*', &mut at)?;

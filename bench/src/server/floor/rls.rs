@@ -1,5 +1,5 @@
-//! Envoy's rate limit service that always says yes, on tonic: a runtime of one thread for each core,
-//! and connections shared out by the system.
+//! Envoy's rate limit service on tonic, which admits every request: a runtime of one thread for
+//! each core, and connections distributed by the system.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

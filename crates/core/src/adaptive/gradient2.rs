@@ -1,4 +1,4 @@
-//! Netflix's Gradient2, fed with windows.
+//! Netflix's Gradient2, adapted to windows of samples.
 
 use super::{
     Estimator, LATENCY_BITS, LimitRange, MILLI, ONE, Step, WindowStats, approach, latency, ratio,
@@ -107,11 +107,11 @@ mod tests {
         estimator.window(Timestamp::from_secs(1), &full(40));
         assert_eq!(estimator.baseline(), Some(Span::from_micros(10_100)));
         assert_eq!(estimator.limit, before + 800 - before / 10);
-        // Not used by half: unchanged.
+        // Less than half of the limit is used: it does not change.
         let before = estimator.limit;
         estimator.window(Timestamp::from_secs(2), &idle(10));
         assert_eq!(estimator.limit, before);
-        // An average of more than twice the latency decays.
+        // The average decays while it is more than twice the latency.
         estimator.window(Timestamp::from_secs(3), &idle(1));
         assert!(estimator.baseline() < Some(Span::from_micros(9_700)));
     }

@@ -110,7 +110,7 @@ impl Upstream {
 }
 
 impl Upstream {
-    /// The most connections that each of so many workers has to an address: at least one.
+    /// The most connections of each of `workers` workers to an address; at least one.
     pub(crate) const fn connections_of_worker(&self, workers: usize) -> usize {
         self.max_connections.div_ceil(workers)
     }

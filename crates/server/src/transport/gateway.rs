@@ -6,14 +6,15 @@
 //! ```
 //!
 //! # Order
-//! A request is refused if servers would read it in different ways, then limited by the `requests` rules of
-//! the policy, then forwarded. [`RateLimitLayer`] decides, delays and holds places in flight until the body of
-//! the response ends, as in every tower service.
+//! The gateway refuses ambiguous requests, which servers would read in different ways, then applies
+//! the `requests` rules of the policy, then forwards the request. [`RateLimitLayer`] decides,
+//! delays and holds in-flight places until the body of the response ends, as in every tower
+//! service.
 //!
 //! # Bounds
-//! A head has at most [`MAX_HEAD`](framing::MAX_HEAD) bytes and [`MAX_FIELDS`](framing::MAX_FIELDS) fields;
-//! `guard.rs` bounds the time that it takes to arrive. `body.rs` bounds how slowly bodies arrive, and `pool.rs` the
-//! number of connections of each worker to each address.
+//! A head has at most [`MAX_HEAD`](framing::MAX_HEAD) bytes and [`MAX_FIELDS`](framing::MAX_FIELDS)
+//! fields; `guard.rs` bounds the time in which a head has to arrive, `body.rs` how slowly bodies
+//! may arrive, and `pool.rs` the number of connections of each worker to each address.
 
 mod access;
 mod address;
@@ -78,10 +79,10 @@ pub(crate) use self::upstream::{Pools, Upstream, Upstreams};
 /// How long a connection may wait for its next request.
 const IDLE_TIME: Duration = Duration::from_secs(60);
 
-/// The most that an idle connection stays open once the server is stopping.
+/// The longest time that an idle connection stays open once the server is stopping.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 
-/// A connection and what its requests need.
+/// A connection, and the state that its requests share.
 struct GatewayConnection<'a> {
     gateway: &'a Gateway,
     service: RateLimitService,
@@ -89,7 +90,8 @@ struct GatewayConnection<'a> {
     is_trusted: bool,
     access: Option<Access>,
     forward: Forward,
-    /// The forwarder behind the limits of a domain; the policy may name another one after a reload.
+    /// The forwarder behind the limits of a domain, with the domain's name: after a reload, the
+    /// policy may name another domain.
     limited: Mutex<Option<(Box<str>, RateLimit<Forward>)>>,
 }
 
@@ -139,7 +141,7 @@ pub(crate) async fn converse(stream: Stream, context: ConnContext) {
     let mut serving = pin!(serving);
     let is_stopping = tokio::select! {
         biased;
-        // An error of the connection is the peer's, which knows about it.
+        // The peer caused an error of the connection, and knows about it.
         ended = serving.as_mut() => {
             if let (Err(error), Some(access)) = (ended, &connection.access) {
                 access.log_malformed(&error);
@@ -153,11 +155,11 @@ pub(crate) async fn converse(stream: Stream, context: ConnContext) {
         serving.as_mut().graceful_shutdown();
         let _ = serving.await;
     }
-    // The connection counts as open until then, also when the server stops.
+    // The connection counts as open until its tunnel ends, also when the server stops.
     tunnel.ended().await;
 }
 
-/// The connection once its protocol is known; `None` if it ends before.
+/// Determines the protocol of a connection; `None` if the connection ends before that.
 async fn begin(
     stream: Stream,
     settings: &Settings,

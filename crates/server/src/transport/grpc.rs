@@ -135,7 +135,7 @@ pub(crate) async fn converse(stream: Stream, context: ConnContext) {
     let (blocked, is_short_of_memory) = (None, false);
     let mut calls_queue =
         CallQueue { connection, grpc, frames, calls, waiting, blocked, is_short_of_memory };
-    // An error of the connection is the peer's, which knows about it.
+    // The peer caused an error of the connection, and knows about it.
     if let Some(grace) = calls_queue.until_end(first_time, &mut stopped).await {
         // Tells the peer to use another connection; requests in progress are answered.
         calls_queue.connection.graceful_shutdown();

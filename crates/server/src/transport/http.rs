@@ -146,7 +146,7 @@ pub(crate) async fn serve<S>(
     let mut connection = pin!(builder.serve_connection(stream, service));
     let is_stopping = tokio::select! {
         biased;
-        // An error of the connection is the peer's, which knows about it.
+        // The peer caused an error of the connection, and knows about it.
         _ = connection.as_mut() => false,
         _ = stopped.wait_for(|stopped| *stopped) => true,
     };

@@ -1,4 +1,4 @@
-//! The numbers of a concurrency limiter; most services need none.
+//! The settings of a concurrency limiter. The defaults suit most services.
 
 use std::hash::BuildHasher;
 use std::sync::{Arc, OnceLock};
@@ -107,8 +107,7 @@ impl ConcurrencyBuilder {
     }
 
     /// Counts a request whose response head took longer than `latency` as
-    /// [dropped](super::Outcome::Dropped), whatever its outcome. Unless set, no request is too
-    /// slow.
+    /// [dropped](super::Outcome::Dropped), whatever its outcome. Off unless set.
     pub fn slow_after(mut self, latency: Duration) -> Self {
         self.slow_after = latency.into();
         self
@@ -149,8 +148,8 @@ impl ConcurrencyBuilder {
         self.counting(Arc::new(AtomicU32::new(0)))
     }
 
-    /// Builds a limiter that replaces `before`: requests in progress there count here, and the
-    /// permits that they release go to waiters here.
+    /// Builds a limiter that replaces `before`. Requests in progress under `before` count under the
+    /// new limiter, and the permits that they release go to its waiters.
     #[doc(hidden)]
     pub fn build_after(self, before: &ConcurrencyLimiter) -> ConcurrencyLimiter {
         let limiter = self.counting(Arc::clone(&before.shared.in_flight));

@@ -63,7 +63,7 @@ impl Measure {
         }
     }
 
-    /// Counts a request that has to wait: the limit has refused it, as if it were shed.
+    /// Counts a request that has to wait. The estimator treats it as refused, like a shed request.
     #[cfg(feature = "tokio")]
     pub(super) fn queued(&self) {
         self.queued.fetch_add(1, Ordering::Relaxed);

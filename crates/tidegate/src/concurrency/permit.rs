@@ -9,7 +9,7 @@ use super::ConcurrencyLimiter;
 pub enum Outcome {
     /// Served: its latency counts.
     Success,
-    /// Failed for a reason that says nothing about load, or cancelled: nothing counts.
+    /// Failed for a reason other than load, or cancelled: nothing counts.
     Ignored,
     /// Refused by the server, or too late: a sign of overload.
     Dropped,

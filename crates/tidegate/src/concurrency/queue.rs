@@ -1,7 +1,8 @@
 //! The queue of a concurrency limiter: short, by class, and bounded by deadlines.
 //!
 //! A waiter joins the queue before it tries once more to take a permit, and a release frees its
-//! permit before it looks for waiters. Of the two, the later one therefore sees the earlier one.
+//! permit before it looks for waiters. Whichever of the two comes later therefore sees the other,
+//! and no waiter is missed.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -186,7 +187,7 @@ impl ConcurrencyLimiter {
     /// Like [`ConcurrencyLimiter::acquire`], but sheds the request at `deadline`.
     ///
     /// # Errors
-    /// As there, and at the deadline.
+    /// As [`ConcurrencyLimiter::acquire`], and at the deadline.
     #[doc(hidden)]
     pub async fn acquire_before(&self, class: Class, deadline: Timestamp) -> Result<Permit, Shed> {
         if let Some(permit) = self.take(class) {

@@ -1,4 +1,4 @@
-//! The figures of a concurrency limiter.
+//! Statistics of a concurrency limiter.
 
 use std::time::Duration;
 

@@ -160,8 +160,8 @@ impl<S: Store + 'static> Limiter<Shared<S>> {
         Admission::new(verdict, || Box::new(SharedPlace::new(engine, key, leases)))
     }
 
-    /// Replaces the limit called `name` while the limiter runs; state is kept. Permits renew their leases
-    /// by the new numbers at once.
+    /// Replaces the limit called `name` while the limiter runs; state is kept. Permits renew their
+    /// leases under the new limit at once.
     pub fn set_limit(&self, name: &str, limit: Limit) -> Result<(), BuildError> {
         self.0.set_limit(name, limit)
     }

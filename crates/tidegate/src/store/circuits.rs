@@ -1,15 +1,16 @@
 //! Circuit breakers: no request is sent to a server that does not answer.
 //!
 //! # Promise
-//! Per endpoint, at most five consecutive requests wait for a server that does not answer, and so do the requests
-//! that were sent before the fifth timed out. Later requests get [`StoreError::CircuitOpen`] at once, and a background probe, which
-//! changes nothing, asks every 250 ms ± 20 %. When a probe is answered, a quarter of the keys is sent, and a
-//! quarter more every 100 ms.
+//! An endpoint's circuit opens after five consecutive requests without an answer. Only these and
+//! the requests sent before the fifth timed out wait for a server that does not answer. Later
+//! requests fail at once with [`StoreError::CircuitOpen`], and a background probe reads one key
+//! every 250 ms ± 20 %. After the first answer to a probe, a quarter of the keys is sent to the
+//! server, and a quarter more every 100 ms.
 //!
 //! # Failures
-//! A request that times out or cannot be sent counts against its endpoint; one whose charges go to several
-//! endpoints counts against each. A refusal is an answer. [`StoreError::Overloaded`] says nothing about the
-//! server.
+//! A request that times out or cannot be sent counts against its endpoint; one whose charges go to
+//! several endpoints counts against each. A refusal is an answer. [`StoreError::Overloaded`] does
+//! not count either way.
 //!
 //! # Outage drill
 //! During a drill every endpoint counts as unavailable, for at most [`MAX_DRILL`]. A drill ends by itself.
@@ -37,13 +38,13 @@ pub use self::drill::MAX_DRILL;
 /// The most endpoints with a circuit of their own; further ones share these circuits.
 pub const MAX_ENDPOINTS: usize = 64;
 
-/// How long to wait for a server that has just not answered.
+/// The `retry_after` of a charge whose server has just failed to answer.
 pub(super) const USUAL_WAIT: Span = PROBE_INTERVAL;
 
 type Number = dyn Fn(&Charge<'_>) -> usize + Send + Sync;
 
-/// Tells which server of a store decides a charge. Clones are handles to the same function. By default, a
-/// store has one server.
+/// Maps each charge to the server of the store that decides it. Clones are handles to the same
+/// function. By default, a store has one server.
 #[derive(Clone, Default)]
 pub struct Endpoints(Option<Arc<Number>>);
 
@@ -86,7 +87,7 @@ pub struct CircuitReport {
     pub trips: u64,
 }
 
-/// The endpoints that a request is sent to, each once: nearly always one.
+/// The endpoints that a request is sent to, without duplicates; nearly always one.
 #[derive(Debug, Default)]
 struct Entered {
     first: Option<(usize, Ticket)>,
@@ -152,7 +153,8 @@ impl<S: Store + 'static> Layers<S> {
         ticket.map(|ticket| (endpoint, ticket)).map_err(open)
     }
 
-    /// Whether a charge may be sent; the error of an unavailable endpoint if not. Sends nothing.
+    /// Checks whether a charge may be sent, and fails with the error of its endpoint otherwise.
+    /// Sends nothing.
     pub(super) fn is_sendable(&self, charge: &Charge<'_>) -> Result<(), StoreError> {
         self.enter(charge).map(drop)
     }
@@ -205,7 +207,7 @@ impl<S: Store + 'static> Layers<S> {
         outcome: &Result<T, StoreError>,
     ) {
         let Some(heard) = heard(outcome) else { return };
-        // An answer counts as of the request's arrival, so that the clock need not be read again.
+        // An answer is recorded at the request's arrival time, which saves a second clock reading.
         let now = if heard == Heard::Answer { now } else { self.clock.now() };
         let pause = pause(self.background.chance());
         for (endpoint, ticket) in entered.iter() {
@@ -237,8 +239,7 @@ impl<S: Store + 'static> Layers<S> {
     }
 }
 
-/// Reads an example of the keys of an endpoint, which changes nothing, until the endpoint answers or the store is
-/// dropped.
+/// Probes an endpoint with reads of one of its keys until it answers or the store is dropped.
 async fn probe<S: Store + 'static>(
     (layers, background): (Weak<Layers<S>>, Background),
     endpoint: usize,
@@ -262,7 +263,7 @@ async fn probe<S: Store + 'static>(
     }
 }
 
-/// What an outcome says about the server; `None` if nothing.
+/// Whether an outcome shows that the server answered; `None` if it shows neither.
 const fn heard<T>(outcome: &Result<T, StoreError>) -> Option<Heard> {
     match outcome {
         Ok(_) | Err(StoreError::Misconfigured(..) | StoreError::Protocol(_)) => Some(Heard::Answer),

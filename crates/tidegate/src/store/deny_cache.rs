@@ -1,20 +1,23 @@
 //! Repeats denials without asking the store.
 //!
-//! Only time frees units of a rate limit, so the state on which the store denied tells until when it denies
-//! again. A denial is repeated only if the limit still denies at the latest instant that the store's clock can
-//! show: [`DRIFT_PPM`] faster than this node's, counted from before the request was sent.
+//! Only time frees the units of a rate limit, so the state on which the store denied shows how long
+//! it will keep denying. A denial is repeated only if the limit still denies at the latest time
+//! that the store's clock can show: [`DRIFT_PPM`] faster than this node's clock, counted from
+//! before the request was sent.
 //!
 //! # Promise
-//! Without a hold, no request is denied that the store would admit, as long as no units are returned. Units
-//! returned through this node drop the denial at once; for units returned on another node, or a store whose
-//! clock is set forward, a denial is repeated for at most `refund_staleness`.
+//! Without a hold, and while no units are returned, the cache denies no request that the store
+//! would admit. Returning units through this node drops the key's denial at once. After a return on
+//! another node, or when the store's clock is set forward, a denial is repeated for at most
+//! `refund_staleness`.
 //!
-//! With [`hold_denials`](super::shared::SharedOptions::hold_denials), the default, a bucket's denial of the exact
-//! tier is repeated for at least 16 units' time, between 10 and 100 ms and at most half the time until the bucket
-//! is full ([`HOLD`]). The units that refill in the meantime are admitted afterwards, so none is lost.
-//! `retry_after` includes the hold.
+//! With [`hold_denials`](super::shared::SharedOptions::hold_denials), the default, a bucket in the
+//! exact tier repeats each denial for at least the time in which 16 units refill, between 10 and
+//! 100 ms ([`HOLD`]) and at most half the time until the bucket is full. The units that refill
+//! during a hold are admitted afterwards, so none is lost. `retry_after` includes the hold.
 //!
-//! In-flight limits, states that need a repair, and reads are never cached. At most [`MAX_ENTRIES`] denials.
+//! In-flight limits, states that need a repair, and reads are never cached. The cache keeps at most
+//! [`MAX_ENTRIES`] denials.
 
 use std::slice;
 use std::sync::OnceLock;
@@ -33,7 +36,7 @@ pub const MAX_ENTRIES: usize = SETS * WAYS;
 pub const DRIFT_PPM: u64 = 200;
 /// The shortest and the longest hold of a bucket's denial.
 pub const HOLD: (Span, Span) = (Span::from_millis(10), Span::from_millis(100));
-/// How long a denial is repeated at most, unless the limit or the program says otherwise.
+/// The default for the longest time that a denial is repeated.
 pub const REFUND_STALENESS: Span = Span::from_secs(1);
 
 const SETS: usize = 1 << 14;
@@ -49,7 +52,8 @@ pub(super) struct DenyCache {
     /// Whether a bucket's denial is repeated for its hold.
     holds: bool,
     denials: Table<Denial>,
-    /// How often units of some keys were returned, before and after the store was asked to; by the print.
+    /// Counters of returns, indexed by the print of the key: incremented before and after the store
+    /// returns units.
     epochs: Box<[AtomicU64]>,
     hits: AtomicU64,
 }
@@ -58,15 +62,15 @@ pub(super) struct DenyCache {
 struct Denial {
     limit: Limit,
     cost: u64,
-    /// The state that was denied on.
+    /// The state on which the store denied.
     state: DeniedState,
-    /// How long this cost is denied from then on, its hold included.
+    /// How long this cost is denied, counted from that state and including the hold.
     wait: Span,
     /// The node's clock before the store was asked.
     sent: Timestamp,
 }
 
-/// A charge that is sent and whose denial will be remembered, unless units are returned meanwhile.
+/// A charge on its way to the store. Its denial is remembered unless units are returned meanwhile.
 struct Watched {
     print: u64,
     epoch: u64,
@@ -111,12 +115,12 @@ impl DenyCache {
         self.hits.load(Ordering::Relaxed)
     }
 
-    /// Number of denials, those included that have ended and were not replaced yet.
+    /// Number of denials, including expired ones that were not replaced yet.
     pub(super) fn entries(&self) -> usize {
         self.denials.len()
     }
 
-    /// Drops all denials. One that the store has decided before this is not remembered after it.
+    /// Drops all denials, including those of requests that are on their way to the store.
     pub(super) fn clear(&self) {
         self.epochs.iter().for_each(Self::end);
         self.denials.change_all(|denials| {
@@ -125,7 +129,7 @@ impl DenyCache {
         });
     }
 
-    /// Drops the denial of a key in the same way.
+    /// Drops the denial of one key, including that of a request on its way to the store.
     fn forget(&self, print: u64) {
         self.denials.change(print, |denials| {
             Self::end(self.epoch(print));
@@ -184,8 +188,8 @@ impl DenyCache {
         decision
     }
 
-    /// Remembers a denial, unless units were returned since the store was asked. `decision` then includes the
-    /// hold.
+    /// Remembers a denial and adds its hold to `decision`, unless units were returned since the
+    /// store was asked.
     fn remember(&self, watched: Option<Watched>, charge: &Charge<'_>, decision: &mut Decision) {
         let Some(Watched { print, epoch, sent, state }) = watched else { return };
         let Some(mut state) = state.into_inner() else { return };
@@ -219,8 +223,9 @@ impl DenyCache {
     }
 }
 
-/// How long a denial of a bucket is repeated at least: 16 units' time, within [`HOLD`]. The units that refill
-/// meanwhile stay in the store: a bucket that needs `full` to fill up does not overflow in half that time.
+/// The shortest time for which a bucket's denial is repeated: the time in which 16 units refill,
+/// within [`HOLD`], and at most half of `full`, the time until the bucket is full, so that no
+/// refilled unit overflows.
 fn hold(limit: &Limit, full: Span) -> Span {
     let Limit::Bucket(bucket) = limit else { return Span::ZERO };
     let unit = bucket.time_of(1).map_or(0, |unit| unit.ticks);
@@ -228,7 +233,7 @@ fn hold(limit: &Limit, full: Span) -> Span {
     hold.min(Span::from_micros(full.as_micros() / 2))
 }
 
-/// The denial, lasting at least so long.
+/// The denial with a `retry_after` of at least `wait`.
 fn held(decision: Decision, wait: Span) -> Decision {
     let wait = decision.retry_after().unwrap_or_default().max(wait);
     Decision { outcome: Outcome::Deny { retry_after: Some(wait) }, ..decision }
@@ -250,7 +255,7 @@ impl<S: Store + 'static> Layers<S> {
         })
     }
 
-    /// Repeats denials, and sends the other charges.
+    /// Answers charges with remembered denials, and sends the others to the store.
     pub(super) async fn decide_cached(
         &self,
         now: Timestamp,
@@ -283,7 +288,7 @@ impl<S: Store + 'static> Layers<S> {
         let charges = batch.charges;
         let returned = charges.iter().filter(|charge| !charge.is_deniable());
         let returned: Vec<u64> = returned.map(|charge| self.print(charge)).collect();
-        // Again at the end: a denial that is on its way meanwhile must not be remembered.
+        // Called again at the end, so that a denial decided meanwhile is not remembered.
         let forget = || returned.iter().for_each(|print| self.denials.forget(*print));
         forget();
         let _forgetting = Undo::new(forget);

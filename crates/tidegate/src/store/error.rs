@@ -26,8 +26,7 @@ pub enum StoreError {
         /// How long the drill still takes.
         retry_after: Span,
     },
-    /// As many requests wait for the store as may wait: this process is overloaded, not the store
-    /// unavailable.
+    /// The queue to the store is full: this process is overloaded, and the store may be available.
     Overloaded,
     /// The store refuses; an operator has to change something.
     Misconfigured(Misconfigured, Arc<str>),
@@ -44,13 +43,13 @@ pub enum Misconfigured {
     Authentication,
     /// The user may not run a command or touch the keys that are needed.
     Permission,
-    /// Another program keeps something else under our keys.
+    /// One of Tidegate's keys holds another program's data.
     WrongType,
     /// Keys of one request lie in different slots, or a cluster is not used as one.
     CrossSlot,
     /// The server is full and evicts nothing.
     OutOfMemory,
-    /// The server is a replica, or must not write for want of replicas or disk.
+    /// The server is a replica, or refuses writes because it lacks replicas or disk space.
     ReadOnly,
     /// The server is too old, or lacks a command.
     Version,
@@ -68,7 +67,7 @@ impl Misconfigured {
             Self::Authentication => {
                 "check user and password in the store's URL (redis://user:password@host)"
             }
-            // Nothing more is needed, and nothing less will do.
+            // Exactly the commands of the scripts, the registry and the inspections.
             Self::Permission => {
                 "grant the user, with ACL SETUSER: ~<namespace>:* +eval +evalsha +time +get +set \
                  +del +pexpire +lindex +lrange +lset +ltrim +rpop +rpush +zadd +zincrby +zmscore \

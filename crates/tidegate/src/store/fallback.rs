@@ -1,4 +1,4 @@
-//! Decides while the store is unavailable, as each limit's policy says.
+//! Decides charges while the store is unavailable, by the `on_store_failure` of each limit.
 //!
 //! | `on_store_failure` | decision | admitted at most, while the store is unavailable |
 //! |---|---|---|
@@ -6,29 +6,33 @@
 //! | `allow` | admitted, unless the limit admits nothing at all | everything |
 //! | `deny` | denied until the store is tried again | nothing |
 //!
-//! A share is rate and burst times 1.5, divided by the nodes. It begins with the fraction of the limit that was
-//! left when the store last answered for the key, so an exhausted key stays exhausted until it would have
-//! refilled. A key that this node has never asked the store about gets the whole share, and so does every
-//! in-flight limit, because other nodes release its places unseen. A sliding window counts all used units as used
-//! in the current window.
+//! A share is 1.5 times rate and burst, divided by the number of nodes. It starts with the fraction
+//! of the limit that was free when the store last answered for the key, so an exhausted key stays
+//! exhausted until it would have refilled. A key that this node has never sent to the store starts
+//! with the whole share. So does every in-flight limit, because this node does not see other nodes
+//! release their places. A sliding window counts all used units as used in the current window.
 //!
-//! Until a server of the store has decided one charge since the start, a share is a sixth of that: rate and burst
-//! divided by four times the nodes, at least one unit. A process that restarts during an outage has lost what it
-//! admitted, and gets this smaller share again and not the whole one.
+//! Until a server has decided its first charge for this process, a share is a sixth of that: rate
+//! and burst divided by four times the number of nodes, at least one unit. A process that restarts
+//! during an outage forgets the units that it admitted, so each restart admits this smaller share
+//! again.
 //!
-//! Admitted units become pending debits, and are debited when the store recovers ([`Op::Force`](tidegate_core::Op::Force): never below
-//! empty), at most [`AT_ONCE`] keys every [`PAUSE`]. A charge whose answer was lost may have been carried out, and
-//! is debited as well: that denies too much rather than too little (F22). For the same reason a debit whose answer
-//! is lost is made again.
+//! Admitted units become pending debits. When the store recovers, at most [`AT_ONCE`] keys are
+//! debited every [`PAUSE`], never below empty ([`Op::Force`](tidegate_core::Op::Force)). A charge
+//! whose answer was lost may have been carried out, and is debited anyway: denying too much is
+//! safer than admitting too much (F22). For the same reason, a debit whose answer was lost is
+//! repeated.
 //!
 //! # Promise
-//! Takes, reads, returns and debits never fail. Resets, and leases that the store has granted, fail while the store
-//! is unavailable. Returned units reduce the pending debits; the rest is dropped. A return whose answer was lost may
-//! have been carried out, and is dropped too.
+//! Takes, reads, returns and debits never fail. Resets, releases and renewals of leases that the
+//! store granted, and settlements of reservations fail while the store is unavailable. Returned
+//! units reduce the pending debit of their key; units beyond it are dropped. A return whose answer
+//! was lost is dropped, because the store may have carried it out.
 //!
-//! Of several charges together, those whose server is unavailable are read first and taken last: a request that
-//! their shares deny takes nothing from the store, and one that the store denies takes nothing from a share. If
-//! another request exhausts the share in between, what the store has taken is returned to it.
+//! In an all-or-nothing batch, the charges of an unavailable server are first read from their
+//! shares, and taken last. If a share denies, nothing is taken from the store; if the store denies,
+//! nothing is taken from a share. If another request exhausts a share in between, the units taken
+//! from the store are returned.
 //!
 //! A store that refuses (a wrong password, no memory: [`StoreError::is_outage`] is false) is not unavailable:
 //! `allow` then means `local`.
@@ -61,14 +65,14 @@ const LONG_PAUSE: Span = Span::from_millis(250);
 /// The memory bound of the last known states: about a million keys.
 pub(super) const LOCAL_BYTES: u64 = 32 << 20;
 
-/// What is kept for decisions without the store.
+/// State for decisions without the store.
 #[derive(Debug)]
 pub(super) struct Fallback {
     nodes: Nodes,
-    /// The mode of limits whose policy says nothing.
+    /// The mode of limits without `on_store_failure`.
     otherwise: OnStoreFailure,
-    /// The last known state of each key, as the state of this node's share; while the store is unavailable,
-    /// with what this node has admitted since.
+    /// The last known state of each key, as the state of this node's share. While the store is
+    /// unavailable, it includes the units that this node admits.
     pub(super) shares: MemoryStore,
     pending: PendingDebits,
     /// Decisions by mode.
@@ -92,7 +96,7 @@ pub struct FallbackStats {
     pub booked_keys: u64,
     /// Units debited.
     pub booked_units: u64,
-    /// Units that will never be debited, for want of room.
+    /// Units that are never debited, because there was no room for their keys.
     pub dropped_units: u64,
 }
 
@@ -132,7 +136,7 @@ impl Fallback {
         lock(&self.failed).clone()
     }
 
-    /// Records a failure. An error that gives the reason is kept although the store is still unavailable.
+    /// Records a failure. An open circuit does not replace the error that names the cause.
     pub(super) fn record_failure(&self, now: Timestamp, error: &StoreError) {
         let mut failed = lock(&self.failed);
         match (&mut *failed, error) {
@@ -154,9 +158,9 @@ impl Fallback {
 }
 
 impl<S: Store + 'static> Layers<S> {
-    /// The present, for a request that arrived at `now` and has waited for the store since. Other requests may
-    /// have been decided meanwhile: by an old time, a share that they emptied would look impossible, and a
-    /// repair would refill it.
+    /// The present time, for a request that arrived at `now` and has waited for the store since. At
+    /// the old time, a share that other requests have charged meanwhile would look impossible, and
+    /// a repair would refill it.
     pub(super) fn later(&self, now: Timestamp) -> Timestamp {
         self.clock.now().max(now)
     }
@@ -172,7 +176,8 @@ impl<S: Store + 'static> Layers<S> {
         answered & self.endpoint_bit(charge) != 0
     }
 
-    /// Asks the store, and records that it has answered, and the states.
+    /// Asks the store, and records from its answers that the endpoints are known and which states
+    /// the keys have.
     pub(super) async fn ask(
         &self,
         now: Timestamp,
@@ -193,10 +198,10 @@ impl<S: Store + 'static> Layers<S> {
         Ok(source)
     }
 
-    /// Why the store cannot be asked for a charge, if it cannot.
+    /// The error of a charge that cannot be sent to the store; `None` if it can be sent.
     fn unavailable(&self, now: Timestamp, charge: &Charge<'_>) -> Option<StoreError> {
         if is_own_lease(charge) {
-            // The store does not know a lease that was granted here.
+            // The store does not know leases that the fallback granted.
             return Some(StoreError::CircuitOpen { retry_after: USUAL_WAIT });
         }
         let error = self.is_shard_sendable(charge).err()?;
@@ -228,7 +233,7 @@ impl<S: Store + 'static> Layers<S> {
                 Ok(source) => source,
             };
         }
-        // Shares are decided at the present time, however long the store took.
+        // The store may have taken a while, and shares need the present time.
         let now = self.later(now);
         for (charge, error) in partition.here.iter().zip(&errors) {
             source = source.max(self.decide_alone(now, Batch::one(charge), error, &mut own)?);
@@ -263,7 +268,7 @@ impl<S: Store + 'static> Layers<S> {
                 let taken = there.charges.iter().zip(&others);
                 let taken: Vec<Charge<'_>> =
                     taken.filter_map(|(charge, decision)| returning(charge, decision)).collect();
-                // What cannot be returned is lost.
+                // Units that cannot be returned are lost.
                 let _ = self.ask(now, Batch::each(&taken), &mut Vec::new()).await;
                 others = fresh(there.charges, self.time(now));
             }
@@ -292,7 +297,8 @@ impl<S: Store + 'static> Layers<S> {
                 self.fallback.pending.owe_again(now, debits);
                 0
             }
-            // One key that the store refuses must not make it debit the others again and again.
+            // One by one, so that a key that the store refuses does not make it debit the others
+            // repeatedly.
             Err(_) => self.debit_each(local, debits).await,
         }
     }

@@ -9,11 +9,12 @@
 //! so each window admits its limit and no more.
 //!
 //! # Promise
-//! Never above the limit, whatever happens to nodes, messages or the nodes' clocks: a grant ends by the node's
-//! monotonic clock, counted from before the request for it. Use it for keys with more than some hundreds of
-//! requests per second. The burst is smaller by what the rate gives in 100 ms. Units that a node holds and does not
-//! spend are lost: at most its demand of 50 ms, when the node crashes or its requests stop. Near the limit, a key
-//! is denied for up to [`QUANTUM`] although units have refilled since.
+//! Never admits more than the limit, whatever happens to nodes, messages or the nodes' clocks: a
+//! grant expires by the node's monotonic clock, counted from before it was requested. Use it for
+//! keys with more than some hundreds of requests per second. The burst is smaller by the units that
+//! refill in 100 ms. Units that a node holds and does not spend are lost: at most its demand of 50
+//! ms, when the node crashes or its requests stop. Near the limit, a key is denied for up to
+//! [`QUANTUM`] although units have refilled since.
 //!
 //! # Size of a grant
 //! The key's demand on this node in the last [`TURN`], in up to [`PIECES`] equal pieces of which the store grants
@@ -53,16 +54,16 @@ pub use self::leasable::leased;
 pub const LEASE: Span = Span::from_millis(100);
 /// The time whose demand a node takes in advance.
 pub const TURN: Span = Span::from_millis(50);
-/// How long a store that had less than was asked for is not asked again.
+/// How long the store is not asked again after it had fewer units than requested.
 pub const QUANTUM: Span = Span::from_millis(20);
 /// The most pieces of one grant.
 pub const PIECES: u64 = 16;
-/// A node's clock may differ from the store's by one in so many.
+/// A node's clock may run faster or slower than the store's by one part in this many.
 const DRIFT_PARTS: u64 = 1_000;
 /// Keys whose units are returned in one call.
 const AT_ONCE: usize = 64;
 
-/// What has become of the units that a node took in advance.
+/// Accounts for the units that a node took in advance.
 ///
 /// `granted + unspent = spent + returned + expired + outstanding`, at any time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,7 +72,7 @@ pub struct LeaseStats {
     pub granted: u64,
     /// Spent on requests.
     pub spent: u64,
-    /// Of these, returned to the budget because another limit denied the request.
+    /// Units among `spent` that went back to the budget because another limit denied the request.
     pub unspent: u64,
     /// Returned to the store on shutdown.
     pub returned: u64,
@@ -107,17 +108,17 @@ impl LeaseStats {
 }
 
 impl Leases {
-    /// Room for budgets; little for a simulation.
+    /// Without any budgets yet; `is_small` limits their number, for a simulation.
     pub(super) fn new(is_small: bool) -> Self {
         Self { budgets: LocalBudgets::new(is_small), grants: AtomicU64::new(0) }
     }
 
-    /// What has become of the units.
+    /// Totals of the units taken in advance.
     pub(super) fn stats(&self, now: Timestamp) -> LeaseStats {
         self.budgets.stats(now)
     }
 
-    /// Drops all units, because limits have other numbers.
+    /// Drops all units, because the limits have changed.
     pub(super) fn clear(&self) {
         self.budgets.void();
     }
@@ -128,8 +129,8 @@ impl Leases {
         is_leased(charge) && self.budgets.may_hold(print)
     }
 
-    /// The decision of a take or a read, if its units are held, or the denial of a take while the store is not
-    /// asked; `None` if the store has to be asked.
+    /// Decides a take or a read from held units, or denies a take while the store is known to have
+    /// too few; `None` if the store has to be asked.
     #[inline]
     pub(super) fn answer(
         &self,
@@ -158,7 +159,7 @@ impl Leases {
     }
 }
 
-/// A request that fills a budget. However it ends, the requests that wait for it go on.
+/// Guard of a request that fills a budget. Dropping it wakes the requests that wait for the budget.
 struct Filling<'a> {
     budgets: &'a LocalBudgets,
     print: u64,
@@ -182,7 +183,7 @@ struct Spent<'a> {
 }
 
 impl Spent<'_> {
-    /// The request is admitted.
+    /// Keeps the units spent: the request is admitted.
     fn keep(mut self) {
         self.units.clear();
     }
@@ -263,7 +264,7 @@ impl<S: Store + 'static> Layers<S> {
         Ok(if let Step::Answer(decision, grant) = answer { Some((decision, grant)) } else { None })
     }
 
-    /// Asks the store for as many pieces as it has, and decides the request that they are for.
+    /// Asks the store for as many pieces as it has, and decides the request that needed them.
     async fn fill(
         &self,
         charge: &Charge<'_>,
@@ -334,7 +335,8 @@ impl<S: Store + 'static> Layers<S> {
             let decision = from_budget.map(|(decision, _)| decision);
             is_denied |= is_group && decision.is_some_and(|it| !it.is_allowed());
             own.push(decision);
-            // The charge may have waited; grants that have ended meanwhile are not spent on the next one.
+            // The charge may have waited. Grants that expired meanwhile must not be spent on the
+            // next charge.
             at = self.clock.now().max(at);
         }
         let partition = Partition::new(charges, |i| own[i].is_some());

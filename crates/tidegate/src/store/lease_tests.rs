@@ -17,7 +17,7 @@ use crate::store::{LimitOptions, Tier};
 
 const START: Timestamp = Timestamp::from_secs(1_000_000_000);
 
-/// One store that many nodes ask; it can be counted, held up and made to fail.
+/// One store for several nodes. It counts calls, and can delay or fail them.
 #[derive(Clone, Debug)]
 struct Shared(Arc<SharedInner>);
 
@@ -26,7 +26,7 @@ struct SharedInner {
     memory: MemoryStore,
     calls: AtomicU64,
     is_away: AtomicBool,
-    /// Lets calls go on.
+    /// A call waits for a permit.
     turnstile: Semaphore,
 }
 
@@ -127,7 +127,7 @@ impl Fleet {
         })
     }
 
-    /// Warms a node up until it takes units ahead.
+    /// Sends requests until the node takes units in advance.
     fn warm(&self) {
         for _ in 0..60 {
             self.take(0, 1);
@@ -141,7 +141,7 @@ fn conserves(stats: &LeaseStats) -> bool {
         == stats.spent + stats.returned + stats.expired + stats.outstanding
 }
 
-/// By how much any interval exceeds the rate, in units times microseconds: never above the burst.
+/// Checks that no interval admits more than the burst beyond the rate, in units times microseconds.
 struct Envelope {
     per_second: u64,
     burst: u64,
@@ -190,7 +190,8 @@ fn a_leased_bucket_gives_up_what_nodes_may_hold() {
     assert_eq!(leased(&window), Some(window));
 }
 
-/// Issue target: 8 nodes, offered the limit: a twentieth of the calls, 99 of 100 admitted, none too many.
+/// Eight nodes that are offered the limit make at most one call per twenty requests, admit at least
+/// 99 % of the limit, and never exceed it.
 #[test]
 fn a_hot_key_is_spent_locally_and_in_full() {
     const RATE: u64 = 8_000;
@@ -199,7 +200,7 @@ fn a_hot_key_is_spent_locally_and_in_full() {
     let mut envelope = Envelope::new(RATE, RATE);
     let mut random = fastrand::Rng::with_seed(7);
     let (mut asked, mut admitted, mut counted) = (0, 0, 0);
-    // At first twice as much, until the burst is gone.
+    // The first two seconds offer twice the limit, to use up the burst.
     for micros in (0..70_000_000).step_by(1_000_000 / RATE as usize) {
         let times = if micros < 2_000_000 { 2 } else { 1 };
         for _ in 0..times {
@@ -219,7 +220,8 @@ fn a_hot_key_is_spent_locally_and_in_full() {
     assert!(conserves(&fleet.stats()), "{:?}", fleet.stats());
 }
 
-/// Ten times the limit costs the store a twentieth of the requests, and admits no more.
+/// A load of ten times the limit makes at most one call per twenty requests, and never exceeds the
+/// limit.
 #[test]
 fn a_flood_hardly_reaches_the_store() {
     for skewed in [false, true] {
@@ -310,7 +312,7 @@ fn a_denial_elsewhere_gives_the_units_back() {
     .unwrap();
     assert_eq!(decisions.iter().map(Decision::is_allowed).collect::<Vec<_>>(), [true, false]);
     assert_eq!(fleet.stats().outstanding, held);
-    // A denial here sends no request, and the other charges are not made.
+    // A denial from the budget sends no request for the other charges.
     let calls = fleet.store.calls();
     while fleet.take(0, 1) {}
     let charges = [fleet.charge(b"whale", Op::Take(1)), fleet.charge(b"other", Op::Take(1))];
@@ -404,7 +406,7 @@ async fn one_asks_and_the_others_wait_for_it() {
         assert!(task.await.unwrap().unwrap().is_allowed());
     }
     assert_eq!(fleet.store.calls() - before, 1);
-    // If it fails, it fails for all of them: no request waits for a second deadline.
+    // A failed refill fails all waiting requests, so none waits for a second deadline.
     drain();
     fleet.store.0.is_away.store(true, Ordering::Relaxed);
     let all: Vec<_> = (0..20).map(|_| ask()).collect();
@@ -425,7 +427,7 @@ async fn one_asks_and_the_others_wait_for_it() {
     assert!(conserves(&fleet.stats()));
 }
 
-/// Of two charges the first waits for the store; what is held for the second ends meanwhile.
+/// While the first of two charges waits for the store, the units held for the second expire.
 #[test]
 fn what_ended_while_another_charge_waited_is_not_spent() {
     let fleet = Fleet::new(1, &per_second(1_000));
@@ -435,7 +437,7 @@ fn what_ended_while_another_charge_waited_is_not_spent() {
         }
         fleet.pass(Span::from_millis(1));
     }
-    // One has to ask before long, while the other still holds units.
+    // Repeats until the first key has to ask the store while the second still holds units.
     let (mut context, turnstile) = (Context::from_waker(Waker::noop()), &fleet.store.0.turnstile);
     let permits = turnstile.available_permits();
     let both = [b"shark", b"whale"].map(|text| fleet.charge(text, Op::Take(1)));
@@ -454,7 +456,7 @@ fn what_ended_while_another_charge_waited_is_not_spent() {
             assert!(fleet.stats().outstanding > 0, "of the other");
             fleet.pass(LEASE);
             assert!(deciding.poll(&mut context).is_ready());
-            // Units for each, and the first once more, whose units have come too late.
+            // One call for each key, and one more for the first, whose units came too late.
             assert_eq!(fleet.store.calls() - before, 3);
             break;
         }
@@ -463,7 +465,7 @@ fn what_ended_while_another_charge_waited_is_not_spent() {
     assert!(conserves(&fleet.stats()));
 }
 
-/// Its numbers change while one waits: the budget that it waited for is another's by then.
+/// The limit changes while a request waits, so the budget that it waits for is replaced.
 #[tokio::test]
 async fn no_request_waits_for_a_budget_that_is_gone() {
     let fleet = Arc::new(Fleet::new(1, &per_second(1_000)));
@@ -481,7 +483,8 @@ async fn no_request_waits_for_a_budget_that_is_gone() {
     let mut context = Context::from_waker(Waker::noop());
     assert!(filler.as_mut().poll(&mut context).is_pending());
     assert!(waiter.as_mut().poll(&mut context).is_pending());
-    // The request that refills it is cancelled; before the other is polled, it is replaced.
+    // The request that refills the budget is cancelled, and the budget is replaced before the
+    // waiting request is polled.
     drop(filler);
     fleet.store.0.turnstile.add_permits(2);
     let other = leased(&per_second(2_000)).unwrap();
@@ -492,7 +495,7 @@ async fn no_request_waits_for_a_budget_that_is_gone() {
     assert!(second[0].is_allowed() && conserves(&fleet.stats()));
 }
 
-/// A request spends units, and its budget is another's when it gives them back.
+/// A request's budget is replaced before the request returns the units that it spent.
 #[tokio::test]
 async fn units_are_not_returned_to_another_budget() {
     let fleet = Arc::new(Fleet::new(1, &per_second(1_000)));
@@ -564,7 +567,7 @@ fn a_decision_at_once_is_the_same_as_by_asking() {
     assert_eq!(looked.stats().spent, asked.stats().spent);
 }
 
-/// A key without a budget is for the store to decide, and what that has denied it is known behind.
+/// The store decides a key without a budget, and the deny cache repeats its denial.
 #[test]
 fn a_denial_of_a_key_without_a_budget_is_repeated_at_once() {
     let fleet = Fleet::new(1, &per_second(1_000));
@@ -592,7 +595,7 @@ fn a_denial_of_a_key_without_a_budget_is_repeated_at_once() {
 #[test]
 fn a_key_takes_up_room_only_while_it_is_in_demand() {
     let (budgets, limit) = (LocalBudgets::new(true), per_second(1_000));
-    // All in one set.
+    // All keys are in one set.
     let gets_one = |key: u64, millis: u64| {
         let now = START + Span::from_millis(millis);
         budgets.of(key << 56, &limit, now, |_| ()).is_some()

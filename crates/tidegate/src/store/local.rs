@@ -7,8 +7,9 @@
 //!
 //! All or nothing: units of the pre-limit are returned if the limit behind it denies or gives no decision.
 //!
-//! A key with a local override is decided by this node's share of its limits alone: 1.5 times the limit divided by the nodes, at
-//! least one unit. Each node with the override admits at most that, besides what the store admits elsewhere.
+//! A key with a local override is decided only by this node's share of its limits: 1.5 times the
+//! limit divided by the number of nodes, at least one unit. Each node with the override admits at
+//! most its share, in addition to the units that the store admits for other nodes.
 //!
 //! # Bound
 //! [`BYTES`] of state in this process; a full table evicts as any [`MemoryStore`] does.
@@ -77,7 +78,7 @@ impl LocalLimits {
 }
 
 impl<S: Store + 'static> Layers<S> {
-    /// Decides the charges of this node's own limits here, and passes the others on.
+    /// Decides the charges of local limits, and passes the others on.
     pub(super) async fn decide_local(
         &self,
         now: Timestamp,

@@ -11,7 +11,7 @@ use crate::store::{LimitOptions, OnStoreFailure};
 
 const NOW: Timestamp = Timestamp::from_secs(1_000_020);
 
-/// A store that counts what it is asked, and may fail.
+/// A store that counts its charges, and may fail.
 struct Watched {
     store: MemoryStore,
     asked: AtomicU64,
@@ -54,7 +54,7 @@ fn bucket(rate: Rate) -> Limit {
     Limit::token_bucket(rate).build().unwrap()
 }
 
-/// The bucket in front and the limit behind, charged together.
+/// A pre-limit and the limit behind it, charged together.
 struct Pair(Limit, Limit);
 
 impl Pair {
@@ -74,7 +74,7 @@ impl Pair {
     }
 }
 
-/// A burst on one node is absorbed without a call; the limit behind is never exceeded.
+/// The pre-limit denies a flood on one node without a call to the store.
 #[test]
 fn a_burst_is_absorbed_without_asking_the_store() {
     let pair = Pair(bucket(Rate::per_second(10)), bucket(Rate::per_minute(10_000)));
@@ -88,12 +88,12 @@ fn a_burst_is_absorbed_without_asking_the_store() {
         assert!(is_allowed || decisions[1].retry_after().is_some());
     }
     let asked = node.store().asked.load(Ordering::Relaxed);
-    // Burst and rate times time: ten and ten a second.
+    // A burst of ten, and ten units per second for 9.9 seconds.
     assert_eq!((allowed, asked), (109, 109));
     assert_eq!(node.stats().local, LocalStats { allowed: 109, denied: 10_000 - 109 });
 }
 
-/// Never above the limit behind, whatever the buckets in front let through.
+/// The limit behind is never exceeded, however much the pre-limit admits.
 #[test]
 fn the_limit_behind_holds_whatever_stands_in_front() {
     let pair = Pair(bucket(Rate::per_second(100)), bucket(Rate::per_minute(60)));
@@ -121,7 +121,7 @@ fn units_are_given_back_if_the_limit_behind_denies_or_fails() {
     assert_eq!(left(), [0, 2], "nothing was taken");
 }
 
-/// What is given back or reset goes to each, in the order of the charges.
+/// Returns and resets reach both limits, and decisions keep the order of the charges.
 #[test]
 fn each_alone_goes_where_it_belongs() {
     let pair = Pair(bucket(Rate::per_minute(5)), bucket(Rate::per_minute(9)));

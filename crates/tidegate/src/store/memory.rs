@@ -465,7 +465,7 @@ fn move_state<
     }
     let mut state = Pack::<STATE>::unpack(bucket, words);
     if TO_STATE == 1 && state.full_at.part >= NARROW_DENOMINATOR {
-        // Rounds up by less than one tick, as every decision by these numbers does.
+        // Rounds up by less than one tick, as every decision under this limit does.
         state.full_at = Moment { ticks: state.full_at.ticks + 1, part: 0 };
     }
     let moved = Pack::<TO_STATE>::pack(bucket, &state);

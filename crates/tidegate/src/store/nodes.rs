@@ -19,8 +19,8 @@ impl Nodes {
         Self { count: Arc::new(AtomicU32::new(count.get())), is_auto: false }
     }
 
-    /// A number that follows the registry of a store. It is 1 until the registry was first read, and
-    /// stays 1 unless it comes from a store, as `RedisStore::nodes`.
+    /// A number that follows the registry of a store. It is 1 until the registry was first read,
+    /// and stays 1 without a registry. `RedisStore::nodes` returns one that follows its registry.
     #[doc(hidden)]
     pub fn auto() -> Self {
         Self { count: Arc::new(AtomicU32::new(1)), is_auto: true }
@@ -65,7 +65,7 @@ impl TryFrom<u32> for Nodes {
     }
 }
 
-/// Equal if both have the same number now, by the same means.
+/// Equal if both have the same number now and both or neither follow a registry.
 impl PartialEq for Nodes {
     fn eq(&self, other: &Self) -> bool {
         (self.count(), self.is_auto) == (other.count(), other.is_auto)
@@ -74,8 +74,8 @@ impl PartialEq for Nodes {
 
 impl Eq for Nodes {}
 
-/// The policy of one domain, as a node holds it. The revision is the same on every node that loaded the
-/// same policy.
+/// The policy of one domain on a node. The revision is the same on every node that loaded the same
+/// policy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[doc(hidden)]
 pub struct DomainRevision {
@@ -93,8 +93,8 @@ impl fmt::Display for DomainRevision {
 
 type Source = Box<dyn Fn() -> Vec<DomainRevision> + Send + Sync>;
 
-/// Where a store reads which domains this node serves, and by which policy. Clones are handles to the
-/// same source.
+/// The source from which a store reads the domains and policies that this node serves. Clones are
+/// handles to the same source.
 #[derive(Clone, Default)]
 #[doc(hidden)]
 pub struct Revisions(Arc<OnceLock<Source>>);

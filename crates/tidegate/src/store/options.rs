@@ -1,4 +1,4 @@
-//! The options of a limit beyond its numbers, and where a decision came from.
+//! The options of a limit beyond its numbers, and the sources of decisions.
 
 use std::num::NonZeroU16;
 
@@ -30,7 +30,7 @@ impl LimitOptions {
         Self { on_store_failure: Some(mode), ..self }
     }
 
-    /// These options, with denials that are repeated for so long.
+    /// These options, with denials that are repeated for at most this long.
     #[must_use]
     pub const fn refund_staleness(self, longest: Span) -> Self {
         Self { refund_staleness: Some(longest), ..self }
@@ -48,7 +48,7 @@ impl LimitOptions {
         Self { is_calendar, ..self }
     }
 
-    /// These options, with each key divided into so many.
+    /// These options, with each key divided into this many shards.
     #[must_use]
     pub const fn shards(self, shards: NonZeroU16) -> Self {
         Self { shards: Some(shards), ..self }
@@ -80,11 +80,11 @@ pub enum OnStoreFailure {
 }
 
 impl OnStoreFailure {
-    /// All of them.
+    /// Every mode.
     #[doc(hidden)]
     pub const ALL: [Self; 3] = [Self::Local, Self::Allow, Self::Deny];
 
-    /// As spelled in policies.
+    /// The name in policies.
     #[doc(hidden)]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -103,7 +103,7 @@ pub enum DecisionSource {
     /// The store, or a layer that holds units or denials of the store.
     #[default]
     Store,
-    /// The fallback, because the store gave none.
+    /// The fallback, because the store gave no decision.
     Fallback(OnStoreFailure),
 }
 

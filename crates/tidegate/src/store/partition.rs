@@ -1,4 +1,5 @@
-//! Divides a batch between what is decided here and what goes on to the store, and merges the decisions.
+//! Divides a batch into the charges that a layer decides and those it passes on, and merges the
+//! decisions.
 
 use tidegate_core::{Decision, Op, Timestamp};
 
@@ -7,11 +8,11 @@ use super::Charge;
 /// A batch in two parts.
 #[derive(Debug)]
 pub(super) struct Partition<'a> {
-    /// For each charge of the batch, whether it is decided here.
+    /// For each charge of the batch, whether this layer decides it.
     is_here: Vec<bool>,
-    /// The charges that are decided here, in order.
+    /// The charges that this layer decides, in order.
     pub(super) here: Vec<Charge<'a>>,
-    /// The others, in order.
+    /// The charges that it passes on, in order.
     pub(super) there: Vec<Charge<'a>>,
 }
 
@@ -59,8 +60,8 @@ pub(super) fn returning<'a>(charge: &Charge<'a>, decision: &Decision) -> Option<
     Some(Charge { op, reserving: None, ..*charge })
 }
 
-/// Runs when it is dropped, unless the request is admitted: returns what was taken here for a request that
-/// another charge denies, that gets no decision or that the caller abandons.
+/// Runs when it is dropped, unless the request is admitted. Returns the units that this node took
+/// for a request that another charge denies, that gets no decision, or that the caller abandons.
 #[derive(Debug)]
 pub(super) struct Undo<F: FnMut()>(Option<F>);
 
@@ -69,7 +70,7 @@ impl<F: FnMut()> Undo<F> {
         Self(Some(undo))
     }
 
-    /// The request is admitted.
+    /// Keeps the units taken: the request is admitted.
     pub(super) fn keep(mut self) {
         self.0 = None;
     }

@@ -202,8 +202,9 @@ impl RedisStore {
         self.settling.flag().load(Ordering::Relaxed)
     }
 
-    /// Registers other limits at once, and repairs no state until the other nodes have them. Without this
-    /// call, the first batch with a new [revision](Batch::revision) does it.
+    /// Registers other limits at once, and repairs no state until the other nodes have them.
+    /// Without this call, the first batch with a new [revision](Batch::revision) has the same
+    /// effect.
     #[doc(hidden)]
     pub fn limits_changed(&self) {
         self.settling.begin();

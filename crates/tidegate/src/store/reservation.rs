@@ -43,8 +43,8 @@ impl ReservationId {
 pub enum Reserving {
     /// Opens it if the charge, a take, is admitted.
     Open(ReservationId),
-    /// Closes it and carries out the charge, a return or a forced debit. If it is not open, nothing changes,
-    /// and the charge is denied for good.
+    /// Closes it and carries out the charge, a return or a forced debit. If it is not open, nothing
+    /// changes, and the charge is denied without a wait.
     Close(ReservationId),
 }
 
@@ -55,8 +55,8 @@ impl Reserving {
     }
 }
 
-/// The operation that settles a reservation whose units are owed until then: of a return, only what is owed is
-/// returned.
+/// The operation that settles a reservation whose units are owed until `until`. A return frees only
+/// units that are still owed.
 pub(crate) const fn settling(op: Op, until: Timestamp) -> Op {
     match op {
         Op::Return(units) => Op::ReturnOwed { units, until },

@@ -18,17 +18,18 @@
 //! | 1,000 in 100 | 4.5 % | 12 % |
 //!
 //! # Choice of a shard
-//! Requests for a key take its shards by turns, from another start on each node. A shard whose server is known to be
-//! unavailable is left out: fewer units are admitted, and no request needs the fallback until all servers are
-//! unavailable.
+//! Requests for a key use its shards in turn, starting at a different shard on each node. A shard
+//! whose server is known to be unavailable is skipped: fewer units are admitted, and no request
+//! needs the fallback until all servers are unavailable.
 //!
 //! # Differences from a whole key
 //! - A cost above the units of one shard is always denied.
-//! - A denial tells when its shard is free. `remaining` is estimated from the shard asked.
-//! - A read of a single key asks all shards; an explanation is that of the shard with the fewest units left. Resets,
-//!   returns and debits go to all shards, and need all their servers.
-//! - The number of shards is part of the keys: changing it starts every key afresh, once.
-//! - Limits that space requests, in-flight limits, and limits with fewer units than shards stay whole.
+//! - `retry_after` is that of the shard asked, and `remaining` is estimated from it.
+//! - A read of a single key asks all shards. An explanation describes the shard with the fewest
+//!   units left. Resets, returns and debits go to all shards, and need all their servers.
+//! - The number of shards is part of the keys, so changing it resets every key once.
+//! - Limits that space requests, in-flight limits, and limits with fewer units than shards are not
+//!   divided.
 //!
 //! # Bound
 //! [`MAX_SHARDS`] shards per key, one shard per request, 32 KiB for turns.
@@ -50,15 +51,15 @@ use crate::key::Key;
 /// The most shards of one key.
 pub const MAX_SHARDS: u16 = 256;
 
-/// Counters of turns; keys with the same counter meet their shards at random.
+/// Number of turn counters. Keys that share a counter use their shards in a random order.
 const TURNS: usize = 4_096;
 
 /// The turns of this node.
 #[derive(Debug)]
 pub(super) struct ShardTurns {
-    /// Where this node begins.
+    /// Determines the shard that this node starts at.
     seed: u64,
-    /// The next turn, by a hash of the key.
+    /// The next turn, indexed by a hash of the key.
     turns: Box<[AtomicU64]>,
 }
 
@@ -68,7 +69,7 @@ impl ShardTurns {
         Self { seed, turns }
     }
 
-    /// The shard of a key whose turn it is.
+    /// The number of the shard whose turn it is.
     fn turn(&self, key: Key<'_>, of: u32) -> u32 {
         let number = key.number();
         let turn = self.turns[number as usize % TURNS].fetch_add(1, Ordering::Relaxed);
@@ -76,7 +77,7 @@ impl ShardTurns {
     }
 }
 
-/// A number that looks unrelated to this one (splitmix64).
+/// Mixes the bits of a number (splitmix64).
 const fn mixed(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -85,8 +86,8 @@ const fn mixed(number: u64) -> u64 {
 }
 
 impl<S: Store + 'static> Layers<S> {
-    /// Whether a charge may be sent; for a divided key, whether one of its shards may be asked, or all of them
-    /// changed.
+    /// Checks whether a charge may be sent. Of a divided key, a take or a read needs one available
+    /// shard, and any other operation needs all of them.
     pub(super) fn is_shard_sendable(&self, charge: &Charge<'_>) -> Result<(), StoreError> {
         let Some(division) = Division::of(charge) else { return self.is_sendable(charge) };
         let sendable =
@@ -164,7 +165,7 @@ impl<S: Store + 'static> Layers<S> {
         self.send_explain(now, &shard.charge(charge)).await
     }
 
-    /// The shard of a charge's key whose turn it is, or the next one whose server is not known to be unavailable.
+    /// The shard whose turn it is, or the next shard whose server is not known to be unavailable.
     fn choose(&self, charge: &Charge<'_>, division: &Division) -> Shard {
         let cost = match charge.op {
             Op::Take(cost) | Op::Read(cost) => cost,
@@ -251,7 +252,7 @@ impl<S: Store + 'static> Layers<S> {
         let last = *allowed.or(said.first()).ok_or_else(none)?;
         let outcome = match allowed {
             Some(allowed) => allowed.outcome,
-            // The denial that ends first.
+            // No shard admits it: the denial that ends first.
             None => {
                 Outcome::Deny { retry_after: said.iter().filter_map(Decision::retry_after).min() }
             }

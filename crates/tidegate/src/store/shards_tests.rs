@@ -15,7 +15,7 @@ use crate::store::{DeniedState, LimitOptions};
 
 const NOW: Timestamp = Timestamp::from_secs(1_000_020);
 
-/// All layers, on a node that begins its turns by this seed.
+/// All layers, on a node whose turns start by this seed.
 fn seeded<S: Store + 'static>(store: S, seed: u64) -> SharedStore<S> {
     let (clock, idle) = (ManualClock::at(NOW), Background::new(Idle));
     SharedStore::repeatable(store, &SharedOptions::default(), clock.into(), (&idle, seed)).unwrap()
@@ -51,7 +51,7 @@ fn decide<S: Store + 'static>(
     decisions
 }
 
-/// One store of several nodes.
+/// A store that several nodes share.
 struct Same(Arc<MemoryStore>);
 
 impl Store for Same {
@@ -73,7 +73,7 @@ impl Store for Same {
     }
 }
 
-/// How a request comes to its shard.
+/// How a request chooses its shard.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     Chance,
@@ -81,7 +81,7 @@ enum Way {
     Turns,
 }
 
-/// How many of so many requests are admitted, evenly over one minute and by chance on one of the nodes.
+/// Number of admitted requests of `offered`, evenly spread over one minute, each on a random node.
 fn admitted(limit: &Limit, shards: u16, offered: u64, (nodes, run): (u64, u64), way: Way) -> u64 {
     let memory = Arc::new(memory());
     let node = |node| seeded(Same(Arc::clone(&memory)), mixed(node ^ run << 32));
@@ -107,8 +107,8 @@ fn admitted(limit: &Limit, shards: u16, offered: u64, (nodes, run): (u64, u64), 
     (0..offered).filter(|number| is_allowed(*number)).count() as u64
 }
 
-/// 1,000,000 a minute into ten times 100,000: never more, and at most 0.2 % less where as many are
-/// offered. Prints what each way to a shard costs.
+/// 1,000,000 per minute divided into ten shards of 100,000: never admits more, and loses at most
+/// 0.2 % if exactly the limit is offered. Prints the loss of each way to choose a shard.
 #[test]
 fn a_million_a_minute_in_ten_shards_loses_less_than_a_five_hundredth() {
     let limit = built(Limit::fixed_window(Rate::per_minute(1_000_000)));
@@ -123,7 +123,7 @@ fn a_million_a_minute_in_ten_shards_loses_less_than_a_five_hundredth() {
     assert_eq!(twice, 1_000_000, "never more, and all of it");
 }
 
-/// The losses that the guide tells; `--nocapture` prints them.
+/// The losses that the guide states; `--nocapture` prints them.
 #[test]
 fn losses_are_as_the_guide_tells() {
     const RUNS: u64 = 10;
@@ -139,7 +139,7 @@ fn losses_are_as_the_guide_tells() {
     }
 }
 
-/// Two keys in turn, whose turns might fall together: neither is kept to every other shard.
+/// Two keys that alternate may share a counter of turns; each still uses all shards.
 #[test]
 fn keys_that_alternate_meet_all_shards() {
     let limit = built(Limit::fixed_window(Rate::per_minute(1_000)));
@@ -156,7 +156,8 @@ fn keys_that_alternate_meet_all_shards() {
     }
 }
 
-/// Every family, ten times overloaded: no window and no interval admits more than the whole would.
+/// For every family under ten times the limit, no window and no interval admits more than the whole
+/// limit.
 #[test]
 fn no_family_admits_more_than_the_whole() {
     let rate = Rate::per_second(1_003);
@@ -227,7 +228,7 @@ fn what_is_not_divided_passes_as_it_is() {
     assert_eq!(store.store().asked(), [(key.scope, Op::Take(1)); 3]);
 }
 
-/// A denial belongs to one shard: no layer may take it for one of the whole key.
+/// A denied state belongs to one shard: no layer may apply it to the whole key.
 #[test]
 fn what_a_shard_is_denied_on_is_not_told_of_the_whole() {
     let limit = built(Limit::fixed_window(Rate::per_minute(2)));
@@ -259,7 +260,7 @@ fn each_request_asks_one_shard() {
     assert_eq!(shards.len(), 50);
 }
 
-/// The time is that of the shard that was asked; the rest is estimated from it.
+/// `retry_after` is that of the shard asked; `remaining` and `reset_after` are estimated from it.
 #[test]
 fn a_denial_says_when_its_shard_is_free() {
     let limit = built(Limit::token_bucket(Rate::per_second(2)).burst(4));
@@ -272,13 +273,14 @@ fn a_denial_says_when_its_shard_is_free() {
     assert_eq!((first.limit, first.remaining), (4, 0), "as much as the shard that was asked has");
     assert!(take(300_000, 2).is_allowed(), "the other one");
     let denied = take(300_000, 1);
-    // One unit a second in each shard: the first has it 0.7 s from now.
+    // Each shard refills one unit per second, the first one in 0.7 s.
     assert_eq!(denied.retry_after(), Some(Span::from_millis(700)));
     assert_eq!((denied.limit, denied.remaining), (4, 0));
     assert_eq!(denied.reset_after, Span::from_millis(1_700));
 }
 
-/// A cost above the capacity of every shard is never admitted; a cost that only some shards can hold goes to those.
+/// A cost above the capacity of every shard is never admitted, and a cost that only some shards can
+/// hold goes to those.
 #[test]
 fn a_cost_above_what_shards_hold_is_denied_for_good() {
     let limit = built(Limit::token_bucket(Rate::per_second(11)));
@@ -346,7 +348,7 @@ fn an_explanation_is_of_the_shard_with_least_left() {
     assert_eq!((explained.limit, explained.remaining), (10, 3));
 }
 
-/// Changing the number of shards is a new key: nothing of the old one is found.
+/// Changing the number of shards makes a new key, without the old state.
 #[test]
 fn another_number_of_shards_starts_afresh() {
     let limit = built(Limit::fixed_window(Rate::per_minute(100)));
@@ -357,7 +359,7 @@ fn another_number_of_shards_starts_afresh() {
     assert_eq!([1, 2, 9, 10, 11].map(left), [100, 100, 100, 40, 100]);
 }
 
-/// A shard whose server is unavailable is left out: fewer units are admitted, and never more.
+/// A shard whose server is unavailable is skipped: fewer units are admitted, and never more.
 #[test]
 fn shards_that_are_unavailable_are_left_out() {
     let limit = built(Limit::fixed_window(Rate::per_minute(100)));

@@ -46,9 +46,10 @@ pub struct SharedOptions {
     /// Number of nodes that share the limits; by default the number in Redis's registry. While the store is
     /// unavailable, each node enforces 1.5 × limit / nodes.
     pub nodes: Nodes,
-    /// What a limit does while the store is unavailable, unless its policy says.
+    /// The default of `on_store_failure` for limits whose policy does not set it.
     pub on_store_failure: OnStoreFailure,
-    /// How long a denial is repeated without asking the store, unless the limit's policy says.
+    /// The default of `refund_staleness` for limits whose policy does not set it: how long a denial
+    /// is repeated without asking the store.
     pub refund_staleness: Span,
     /// Whether a bucket's denial is repeated for its [hold](super::deny_cache::HOLD). On by default.
     pub hold_denials: bool,
@@ -69,32 +70,32 @@ impl Default for SharedOptions {
 }
 
 impl SharedOptions {
-    /// The same for so many nodes.
+    /// Sets the number of nodes.
     #[must_use]
     pub fn nodes(self, nodes: impl Into<Nodes>) -> Self {
         Self { nodes: nodes.into(), ..self }
     }
 
-    /// The same, with this answer while the store is unavailable.
+    /// Sets the default answer while the store is unavailable.
     #[must_use]
     pub fn on_store_failure(self, mode: OnStoreFailure) -> Self {
         Self { on_store_failure: mode, ..self }
     }
 
-    /// The same, with denials that are repeated for at most so long.
+    /// Sets the default for how long a denial is repeated.
     #[must_use]
     pub fn refund_staleness(self, longest: Span) -> Self {
         Self { refund_staleness: longest, ..self }
     }
 
-    /// The same, with held denials or without.
+    /// Enables or disables held denials.
     #[must_use]
     #[doc(hidden)]
     pub fn hold_denials(self, hold_denials: bool) -> Self {
         Self { hold_denials, ..self }
     }
 
-    /// The same, with these endpoints.
+    /// Sets which server of the store decides a charge.
     #[must_use]
     #[doc(hidden)]
     pub fn endpoints(self, endpoints: Endpoints) -> Self {
@@ -102,8 +103,9 @@ impl SharedOptions {
     }
 }
 
-/// A shared store with every layer that the daemon has. It always answers, holds back requests to a server
-/// that is unavailable, repeats denials, and leases units where a policy says `tier: leased`.
+/// A shared store with every layer that the daemon has. It decides takes and reads even while the
+/// store is unavailable, sends no requests to an unavailable server, repeats denials, and leases
+/// units where a policy says `tier: leased`.
 #[derive(Debug)]
 pub struct SharedStore<S>(pub(super) Arc<Layers<S>>);
 
@@ -171,7 +173,8 @@ impl SharedStore<super::redis::RedisStore> {
         Ok(store)
     }
 
-    /// Opens the circuits, so that no request has to find out that the servers are unavailable.
+    /// Opens the circuits, so that the first requests do not wait for servers that are known to be
+    /// unavailable.
     fn open_circuits(&self) {
         use tidegate_core::{Limit, Rate};
 
@@ -201,7 +204,8 @@ impl<S: Store + 'static> SharedStore<S> {
         Self::build(store, options, clock, (background, None))
     }
 
-    /// The same for a simulation: every run with this seed is alike. Not for keys that clients choose.
+    /// Like [`SharedStore::start`], for a simulation: every run with this seed is the same. Not for
+    /// keys that clients choose.
     ///
     /// # Errors
     /// If the system refuses to reserve address space.
@@ -254,7 +258,7 @@ impl<S: Store + 'static> SharedStore<S> {
         &self.0.store
     }
 
-    /// Asks the store itself, without the layers that answer for it while it is unavailable.
+    /// Asks the store, without the layers that answer while it is unavailable.
     ///
     /// # Errors
     /// If the store gives no decision.
@@ -320,7 +324,7 @@ impl<S: Store + 'static> SharedStore<S> {
         self.0.fallback.nodes()
     }
 
-    /// What the layers decided without the store.
+    /// Counters of decisions that the layers made without the store.
     #[doc(hidden)]
     pub fn stats(&self) -> SharedStats {
         let layers = &self.0;
@@ -334,7 +338,7 @@ impl<S: Store + 'static> SharedStore<S> {
     }
 }
 
-/// What the layers of a [`SharedStore`] decided without the store.
+/// Counters of decisions that the layers of a [`SharedStore`] made without the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[doc(hidden)]
@@ -347,7 +351,7 @@ pub struct SharedStats {
     pub leases: LeaseStats,
     /// Denials that were repeated.
     pub deny_cache_hits: u64,
-    /// Denials that are remembered, those included that have ended and were not replaced yet.
+    /// Denials in the cache, including expired ones that were not replaced yet.
     pub deny_cache_entries: usize,
 }
 
@@ -358,7 +362,8 @@ impl<S: Store + 'static> Layers<S> {
         charge.print.unwrap_or_else(|| self.fallback.shares.print(charge.key))
     }
 
-    /// The store's clock; wall time until the store's clock is known, which shows `local` until then.
+    /// The store's time; wall time until the store's clock is known. An unknown clock returns
+    /// `local`.
     pub(super) fn time(&self, local: Timestamp) -> Timestamp {
         match self.store.clock(local) {
             unknown if unknown == local => self.clock.wall(local),
@@ -383,7 +388,7 @@ impl<S: Store + 'static> Layers<S> {
         if may_be { self.denials.denial(now, charge, print) } else { None }
     }
 
-    /// Drops what the layers hold by other numbers.
+    /// Drops denials and leased units of old limits.
     #[cold]
     fn drop_old_numbers(&self) {
         self.denials.clear();
@@ -404,7 +409,8 @@ impl<S: Store + 'static> Store for SharedStore<S> {
         }
         let charge = match batch.charges {
             [charge] if !is_local(charge) && !is_own_lease(charge) => charge,
-            // What few requests need is boxed, so that the future of a single charge is small.
+            // Boxed, because few requests need it and the future of a single charge should be
+            // small.
             charges if charges.iter().any(is_local) => {
                 return Box::pin(layers.decide_local(now, batch, decisions)).await;
             }

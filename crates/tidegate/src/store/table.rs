@@ -1,4 +1,4 @@
-//! A table of what this node knows of some keys, of a fixed size.
+//! A table of fixed size with one entry for each of some keys.
 
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
@@ -12,18 +12,19 @@ pub(super) struct Table<T>(Box<[Set<T>]>);
 /// Entries, each with the print of its key.
 pub(super) type Entries<T> = Vec<(u64, T)>;
 
-/// In a cache line of its own, because hot keys write to it.
+/// Aligned to a cache line of its own, because requests for hot keys write to it.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Set<T> {
-    /// 16 bits of the print of each key in the set, so that other keys need no lock. They change with the
-    /// entries, under the lock, so a thread that knows of an entry finds its tag.
+    /// 16 bits of the print of each key in the set, so that a look-up of any other key takes no
+    /// lock. They change under the lock together with the entries, so a thread that knows of an
+    /// entry finds its tag.
     tags: AtomicU64,
     entries: Mutex<Entries<T>>,
 }
 
 impl<T> Table<T> {
-    /// A table of so many sets, a power of two.
+    /// A table of `sets` sets, a power of two.
     pub(super) fn new(sets: usize) -> Self {
         let set = |_| Set { tags: AtomicU64::new(0), entries: Mutex::new(Vec::new()) };
         Self((0..sets).map(set).collect())
@@ -81,7 +82,8 @@ impl<T> Set<T> {
     }
 }
 
-/// The place of a print among so many, a power of two. The last five bits of all prints are alike.
+/// The index of a print in `places` places, a power of two. Skips the last five bits, which are the
+/// same in all prints.
 #[inline(always)]
 pub(super) const fn place(print: u64, places: usize) -> usize {
     (print >> 5) as usize & (places - 1)

@@ -1,4 +1,4 @@
-//! What the tests of several layers need.
+//! Helpers for the tests of several layers.
 
 use std::future::pending;
 use std::pin::pin;

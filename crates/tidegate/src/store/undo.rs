@@ -4,7 +4,7 @@ use tidegate_core::{Decision, Limit, Op, Span, Timestamp};
 
 use super::{Batch, Charge, Store, StoreError};
 
-/// What a charge was answered, and when by the store's clock.
+/// The decision of a charge, and its time by the store's clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answered<'a> {
     pub(crate) decision: &'a Decision,
@@ -14,10 +14,11 @@ pub(crate) struct Answered<'a> {
 /// Returns the units that `charge` took.
 ///
 /// - Nothing is returned if the charge was denied, or if its units are back by now.
-/// - A place in flight is left to its permit.
-/// - The slot of a leaky bucket is returned only if it is the last: later requests were told theirs, and
-///   an earlier slot would be given out twice. Whether it is the last is read first, so a request that
-///   comes in between is noticed afterwards, and the slot is taken again.
+/// - A place of an in-flight limit is not returned; its permit releases it.
+/// - The slot of a leaky bucket is returned only if it is the last one given out. Later requests
+///   already wait for their slots, so an earlier slot would be given out twice. A read first shows
+///   whether the slot is the last; if another request arrives between read and return, the state
+///   after the return shows it, and the slot is taken again.
 pub(crate) async fn undo<S: Store>(
     store: &S,
     local: Timestamp,
@@ -40,7 +41,7 @@ pub(crate) async fn undo<S: Store>(
             return Ok(());
         }
     };
-    // The instant from which the bucket is full tells slots apart: each is an interval later.
+    // The instant at which the bucket is full identifies a slot: each slot is an interval later.
     let (Some((interval, length)), taken) = (slot, at + decision.reset_after) else {
         return Ok(());
     };

@@ -170,7 +170,7 @@ fn in_flight_limits_name_their_unit() {
     assert_eq!(fields.rate_limit_policy(), "\"inflight\";q=20;qu=\"concurrent-requests\"");
 }
 
-/// Whatever a limit is called, structured fields can say it.
+/// Structured fields can express any name of a limit.
 #[test]
 fn every_name_can_be_read_back() {
     for (name, expected) in [

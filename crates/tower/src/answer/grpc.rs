@@ -1,7 +1,7 @@
 //! Rejections of gRPC calls: the status in the headers, without a body ("trailers only").
 //!
-//! `grpc-status-details-bin` is a `google.rpc.Status` with `RetryInfo` and, for quotas, `QuotaFailure`.
-//! Clients retry UNAVAILABLE by themselves; `grpc-retry-pushback-ms` tells them when.
+//! `grpc-status-details-bin` is a `google.rpc.Status` with `RetryInfo` and, for quotas,
+//! `QuotaFailure`. Clients retry UNAVAILABLE by themselves; `grpc-retry-pushback-ms` sets the time.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use tidegate::verdict::{Part, Problem, whole_millis};
 
 use super::{CheckError, Rejection, STORE_RETRY};
 
-/// The most violations that are listed, and the most characters of a limit's name: clients bound the size of
-/// headers.
+/// The most violations in a status, and the most characters of a limit's name, because clients
+/// bound the size of headers.
 const MAX_LISTED: usize = 8;
 const MAX_NAME: usize = 64;
 

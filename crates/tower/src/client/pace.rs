@@ -16,11 +16,11 @@ use crate::identify::Identify;
 use crate::request::time_left;
 use crate::source::Boxed;
 
-/// Waits before each request until a limit of the client's own admits it, in the order of the requests:
-/// for a server whose limit is known.
+/// Delays each request until a limit of the client admits it, in the order of the requests. For a
+/// server whose limit is known.
 ///
-/// A request that cannot be sent before its deadline gets 429 here (gRPC: RESOURCE_EXHAUSTED), and so does one
-/// that no wait helps.
+/// A request that cannot be sent before its deadline, or that the limit can never admit, gets 429
+/// from the client (gRPC: RESOURCE_EXHAUSTED).
 #[derive(Clone, Debug)]
 pub struct PaceLayer<I> {
     limiter: Limiter,

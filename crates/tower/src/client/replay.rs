@@ -40,7 +40,7 @@ impl<B> ReplayBody<B> {
         Self { tape: Arc::clone(&self.tape), at: 0 }
     }
 
-    /// Whether all that was sent can be sent again.
+    /// Whether the whole body so far can be sent again.
     pub(super) fn is_replayable(&self) -> bool {
         lock(&self.tape).is_whole
     }

@@ -1,4 +1,4 @@
-//! What a response says about retries.
+//! Classifies responses for retries and throttling.
 
 use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, Response, StatusCode};

@@ -17,8 +17,8 @@ use crate::answer::{Answers, Rejection};
 use crate::body::ResponseBody;
 use crate::source::Boxed;
 
-/// Rejects requests on this side, with 503 or UNAVAILABLE, while the server rejects most of them: a rejection
-/// costs the server work too. All clones share the [counts](Throttle).
+/// Rejects requests in the client, with 503 or UNAVAILABLE, while the server rejects most of them,
+/// because a rejection costs the server work too. All clones share the [counts](Throttle).
 #[derive(Clone, Debug)]
 pub struct ThrottleLayer {
     shared: Arc<Shared>,

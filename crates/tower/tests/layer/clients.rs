@@ -20,7 +20,7 @@ use tower::{ServiceBuilder, ServiceExt, service_fn};
 
 use crate::setup::{bucket, of, serve};
 
-/// A service that fails so many times, and then echoes the body; counts its requests.
+/// A service that fails a number of times and then echoes the body. It counts its requests.
 #[derive(Clone)]
 struct Flaky {
     failures: u32,
@@ -133,7 +133,7 @@ async fn ov_47_retries_stay_within_the_budget() {
     assert!((100..=200).contains(&retries), "{retries}");
 }
 
-/// With a server that rejects everything, most requests are rejected here.
+/// With a server that rejects everything, the client rejects most requests itself.
 #[tokio::test]
 async fn ov_46_a_client_stops_asking_a_server_that_rejects() {
     let clock = ManualClock::new();
@@ -171,7 +171,7 @@ async fn requests_are_sent_at_the_pace_of_a_limit() {
     clock.advance(Span::from_millis(100));
     let Ok(response) = second.await.expect("a response");
     assert_eq!(response.status(), 200);
-    // A request that cannot wait is rejected here.
+    // The client rejects a request that cannot wait.
     let mut hurried = put("");
     hurried.extensions_mut().insert(Timeout(Duration::from_millis(50)));
     let Ok(rejected) = client.clone().oneshot(hurried).await;

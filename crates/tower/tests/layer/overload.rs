@@ -44,7 +44,7 @@ fn load(text: &str) -> Policy {
     loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings))
 }
 
-/// A server whose requests end when the test says so.
+/// A server whose requests end when the test allows it.
 struct Server {
     limiter: PolicyLimiter<MemoryStore>,
     app: Router,

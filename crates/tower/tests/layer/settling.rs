@@ -47,7 +47,7 @@ fn limiter() -> PolicyLimiter<MemoryStore> {
     PolicyLimiter::new(policy, store.with_clock(clock.clone().into()), clock.into())
 }
 
-/// A service behind the layer, and what its limiter says.
+/// A service behind the layer, with its limiter.
 struct Bench {
     limiter: PolicyLimiter<MemoryStore>,
     address: SocketAddr,
@@ -143,7 +143,7 @@ async fn ov_37_right_passwords_in_a_row_all_pass() {
     bench.has_left("login", 4).await;
 }
 
-/// A 304 leaves what was left before.
+/// A 304 does not change the remaining units.
 #[tokio::test]
 async fn ov_38_a_response_that_is_refunded_costs_nothing() {
     let routes = Router::new()

@@ -74,7 +74,7 @@ async fn a_delay_past_the_deadline_is_denied_and_its_slot_returned() {
     assert_eq!(ask(&app, patient).await.status(), 200);
 }
 
-/// Only the last slot is returned: the requests behind another one were told theirs.
+/// Only the last slot is returned: later requests already have theirs.
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_request_returns_its_slot_only_if_it_is_the_last() {
     let limiter = leaky();

@@ -45,7 +45,7 @@ async fn cancelled_and_shed_requests_leave_nothing_behind() {
     comes_true(|| left(&limiter, "places") == 64).await;
 }
 
-/// Exactly the units that there are reach the handler, over real connections.
+/// Over real connections, exactly as many requests as units reach the handler.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_over_connections_admits_exactly_the_limit() {
     let (limiter, concurrency, served) = limits(500);

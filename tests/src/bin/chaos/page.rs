@@ -27,7 +27,7 @@ pub(crate) struct Page {
 impl Page {
     pub(crate) fn add(&mut self, case: &Case, figures: &[Figure]) {
         for (number, figure) in figures.iter().enumerate() {
-            // The failure is named in its first row only.
+            // Only the first row of a failure names it.
             let (id, outage) = if number == 0 { (case.id, case.outage) } else { ("", "") };
             let [measured, target, met] = figure.cells();
             let behaviour = &figure.behaviour;

@@ -1,4 +1,4 @@
-//! The daemon, and its figures in `/proc`.
+//! The daemon, and its statistics in `/proc`.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};

@@ -70,7 +70,7 @@ impl Fault {
         match self {
             Self::Kill => redis.restart(),
             Self::Stop => redis.resume(),
-            // One of these ends at once, the other without help.
+            // `ForgetScripts` ends at once, and `Pause` by itself.
             Self::ForgetScripts | Self::Pause => {}
         }
     }
@@ -86,7 +86,7 @@ struct Outcomes {
     faults: AtomicU64,
 }
 
-/// Figures at one instant.
+/// Measurements at one instant.
 struct Sample {
     seconds: u64,
     kib: u64,
@@ -114,7 +114,7 @@ fn heading() -> String {
     )
 }
 
-/// Runs it all.
+/// Runs the daemon, Redis, the clients and the faults.
 pub(crate) fn soak(program: &Path, length: Duration, rate: u64) -> Result<String, String> {
     let redis = RedisServer::start();
     let store = redis.url();

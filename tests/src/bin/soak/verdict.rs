@@ -1,4 +1,4 @@
-//! The figures of a run, and their assessment.
+//! The measurements of a run, and their assessment.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use super::reload::Reloads;
 /// Allowed growth above the median memory: pages that are touched late.
 const SLACK_KIB: u64 = 4 << 10;
 
-/// Figures at one instant.
+/// Measurements at one instant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     seconds: u64,

@@ -1,6 +1,7 @@
-//! What the access log says of a request.
+//! Entries of the access log.
 //!
-//! The layers that a request passes add what they know to [`Notes`], which are at hand while its future runs.
+//! The layers that a request passes add their part of its entry to [`Notes`], a task-local value of
+//! the request's future.
 
 mod line;
 
@@ -24,11 +25,11 @@ use crate::service::RateLimitService;
 use crate::settings::{AccessFormat, Gateway};
 
 tokio::task_local! {
-    /// Those of the request whose future runs.
+    /// The notes of the request whose future runs.
     static NOTES: Arc<Mutex<Notes>>;
 }
 
-/// What the layers of the gateway know of a request.
+/// Facts about a request that the layers of the gateway add.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     pub(super) upstream: Option<Box<str>>,
@@ -44,7 +45,7 @@ pub(super) fn note(add: impl FnOnce(&mut Notes)) {
     let _ = NOTES.try_with(|notes| add(&mut notes.lock().unwrap_or_else(PoisonError::into_inner)));
 }
 
-/// Adds what the limits have decided.
+/// Adds the decision of the limits.
 pub(super) fn note_event(event: &Event<'_>) {
     note(|notes| match event {
         Event::Admitted(verdict) => notes.limited_by(verdict),
@@ -79,7 +80,7 @@ impl Notes {
     }
 }
 
-/// What a connection needs to log its requests.
+/// The access log of one connection.
 #[derive(Clone, Debug)]
 pub(super) struct Access {
     log: AccessLog,
@@ -101,7 +102,7 @@ struct Entry {
     is_cut: bool,
 }
 
-/// What a request begins with.
+/// The logged parts of a request's head.
 #[derive(Debug)]
 struct Head {
     began: Timestamp,
@@ -168,7 +169,7 @@ impl Head {
         Self {
             began,
             method: line::bounded(head.method.as_str(), line::MAX_METHOD).into(),
-            // Queries hold tokens and names.
+            // Without the query, which may contain tokens and names.
             path: line::bounded(head.uri.path(), line::MAX_PATH).into(),
             agent: head.headers.get(USER_AGENT).cloned(),
         }

@@ -1,8 +1,9 @@
-//! One address of an upstream: what all workers know of it.
+//! One address of an upstream, with the state that all workers share.
 //!
 //! # Ejection
-//! An address is not used for a while after [`MAX_FAILURES`] failures in a row. After it, its share of the requests
-//! grows in ten steps, and a single failure ejects it again. If no address of an upstream is left, all are used.
+//! After [`MAX_FAILURES`] failures in a row, an address gets no requests for a while. Then its
+//! share of the requests grows in ten steps, and a failure before its first response ejects it
+//! again. If no address of an upstream is available, all are used.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -16,29 +17,29 @@ use tracing::{info, warn};
 use super::names::Names;
 use crate::settings::UpstreamAddress;
 
-/// So many failures in a row eject an address.
+/// Number of failures in a row that ejects an address.
 const MAX_FAILURES: u32 = 5;
 
-/// The share of an address that may be used without restraint.
+/// The share of an address that may always be chosen, in per cent.
 const WHOLE: u8 = 100;
 const STEP: u8 = 10;
 
-/// What became of a request to an address.
+/// The outcome of a request to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It has the head of a response.
+    /// The head of a response arrived.
     Answered,
-    /// All connections were in use.
+    /// All connections of the pool were in use.
     Busy,
-    /// No connection could be made.
+    /// No connection could be opened.
     ConnectFailed,
-    /// The connection ended before a head.
+    /// The connection ended before the head of a response.
     NoResponse,
     /// The head did not arrive in time.
     TimedOut,
     /// The head was malformed.
     Malformed,
-    /// The response ended before its end, after its head.
+    /// The connection ended within the body of the response.
     Cut,
     /// The client did not send all of its request.
     ClientGone,
@@ -78,7 +79,7 @@ pub(crate) struct Address {
     /// `host:port`, for metrics and logs.
     pub(crate) name: String,
     pub(crate) upstream: String,
-    /// How long it is not used after failures; `None` if it is the only one.
+    /// How long an ejection lasts; `None` if the upstream has no other address.
     eject_for: Option<Duration>,
     in_progress: AtomicUsize,
     connections: AtomicUsize,
@@ -123,7 +124,7 @@ impl Address {
         })
     }
 
-    /// The sockets behind it; of a host name, those that the resolver of the system names now.
+    /// The socket addresses behind it. The system's resolver looks up a host name each time.
     pub(super) async fn resolved(&self) -> io::Result<Arc<[SocketAddr]>> {
         let UpstreamAddress { host, port } = &self.settings;
         match host.parse::<IpAddr>() {
@@ -132,7 +133,7 @@ impl Address {
         }
     }
 
-    /// Whether it may be chosen this time.
+    /// Whether the address may be chosen for this request.
     pub(super) fn is_available(&self) -> bool {
         let share = self.share.load(Ordering::Relaxed);
         let is_in_share = share == WHOLE || fastrand::u8(..WHOLE) < share;
@@ -186,12 +187,12 @@ impl Address {
         self.outcomes[outcome as usize].fetch_add(1, Ordering::Relaxed);
         match outcome {
             Outcome::Answered => {
-                // Other workers read it at each request: it is written only if it changes.
+                // Written only if it changes, because other workers read it at each request.
                 if self.failures_in_a_row.load(Ordering::Relaxed) > 0 {
                     self.failures_in_a_row.store(0, Ordering::Relaxed);
                 }
             }
-            // Not the failure of the address: clients could otherwise eject it.
+            // These do not count against the address: otherwise clients could eject it.
             Outcome::Busy | Outcome::ClientGone => {}
             Outcome::ConnectFailed
             | Outcome::NoResponse
@@ -223,7 +224,7 @@ impl Address {
             let grown =
                 self.share.compare_exchange(share, next, Ordering::Relaxed, Ordering::Relaxed);
             if grown.is_err() {
-                // It was ejected again.
+                // The address was ejected again.
                 return;
             }
             sleep(after / (WHOLE / STEP).into()).await;

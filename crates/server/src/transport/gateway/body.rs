@@ -14,14 +14,14 @@ use super::head;
 use super::http2::StreamBody;
 use super::send::Leased;
 
-/// How long a client may send nothing of a body that it has begun.
+/// How long a client may pause within a body.
 const CLIENT_IDLE: Duration = Duration::from_secs(30);
 
-/// A client that sends less than so many bytes per second, after [`GRACE`], is too slow.
+/// The least average number of bytes per second that a client has to send after [`GRACE`].
 const LEAST_RATE: u64 = 240;
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A body as it arrives.
+/// A body from the network, by protocol.
 #[derive(Debug)]
 pub(super) enum WireBody {
     Http1(Incoming),
@@ -67,20 +67,21 @@ pub(super) struct RequestBody {
     bytes: u64,
     /// How long the messages of a call may pause; `None` for all other bodies.
     pause: Option<Duration>,
-    /// The instant from which the client is too slow on average. Set when it first keeps the body waiting.
+    /// The time at which the client is too slow on average unless it sends more. Set when the
+    /// client first keeps the body waiting.
     pace: Option<Pin<Box<Sleep>>>,
     /// Set only while the client keeps the body waiting.
     waiting: Option<Pin<Box<Sleep>>>,
-    /// Dropped with the body, once all of it was sent; or told why the client did not send all of it.
+    /// Reports why the client did not send the whole body. Dropped with the body if it was sent.
     unsent: Option<oneshot::Sender<ClientFailure>>,
 }
 
-/// Why a request does not arrive whole.
+/// Why a request did not arrive completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClientFailure {
     /// The client pauses for too long, or sends too little.
     TooSlow,
-    /// The client has closed its side, or sends what is no body.
+    /// The client closed its side, or sent a malformed body.
     Cut,
 }
 
@@ -90,16 +91,16 @@ impl fmt::Debug for RequestBody {
     }
 }
 
-/// Why a body ends before its end.
+/// Why a body is incomplete.
 #[derive(Debug)]
 pub(super) enum Cut {
-    /// The other side closed the connection, or sent what is no body.
+    /// The peer closed the connection, or sent a malformed body.
     Broken(hyper::Error),
-    /// The other side reset the stream.
+    /// The peer reset the stream.
     Reset(h2::Error),
     /// The trailers are longer than [`MAX_TRAILERS`](super::framing::MAX_TRAILERS).
     LongTrailers,
-    /// The other side sent too little for too long.
+    /// The peer sent too little for too long.
     TooSlow,
 }
 
@@ -117,8 +118,8 @@ impl fmt::Display for Cut {
 impl std::error::Error for Cut {}
 
 impl RequestBody {
-    /// The body, and what ends once it was sent or given up. The messages of a call (gRPC) may pause for `pause`,
-    /// and have no pace.
+    /// The body, and a receiver that closes once the body was sent, or receives why it was given
+    /// up. The messages of a gRPC call may pause for `pause`, and have no least rate.
     pub(super) fn new(
         body: WireBody,
         pause: Option<Duration>,
@@ -140,7 +141,7 @@ impl RequestBody {
 
     fn tell(&mut self, failure: ClientFailure) {
         if let Some(unsent) = self.unsent.take() {
-            // Fails if there is a response already.
+            // Fails if the response has arrived already.
             let _ = unsent.send(failure);
         }
     }
@@ -211,7 +212,7 @@ impl Body for RequestBody {
 
 /// The body of a response: that of the upstream, or the gateway's own.
 pub(super) enum ForwardBody {
-    /// Of the upstream, whose connection is kept for other requests once it ends.
+    /// The body of the upstream. Its connection is kept for other requests once the body ends.
     Upstream {
         body: WireBody,
         connection: Option<Leased>,
@@ -307,7 +308,7 @@ impl Body for ForwardBody {
     }
 }
 
-/// Closes the connection of a response that ended before its end.
+/// Closes the connection of an incomplete response.
 fn cut(connection: &mut Option<Leased>) {
     if let Some(connection) = connection.take() {
         connection.record(Outcome::Cut);

@@ -1,4 +1,5 @@
-//! The class header of a policy: the next server gets what the policy decided, never what the client sent.
+//! The class header of a policy: the next server gets the class that the policy decided, never the
+//! client's header.
 
 use std::cell::Cell;
 
@@ -7,7 +8,7 @@ use tidegate::concurrency::Class;
 use tidegate::policy::Domain;
 
 tokio::task_local! {
-    /// That of the request whose future runs.
+    /// The class header of the request whose future runs.
     static CLASS: ClassField;
 }
 
@@ -17,7 +18,7 @@ pub(super) struct ClassField {
     header: HeaderName,
     /// The names of all classes, most important first.
     names: Vec<HeaderValue>,
-    /// Decided if a concurrency limiter applies.
+    /// The class of the request; set only if a concurrency limiter applies.
     class: Cell<Option<Class>>,
 }
 
@@ -31,7 +32,7 @@ impl ClassField {
         Some(Self { header, names, class: Cell::new(None) })
     }
 
-    /// Answers a request; what it calls finds the field.
+    /// Runs the future that answers a request, with this class header as its task-local value.
     pub(super) async fn scope<F: Future>(self, answer: F) -> F::Output {
         CLASS.scope(self, answer).await
     }
@@ -42,7 +43,7 @@ pub(super) fn note(class: Class) {
     let _ = CLASS.try_with(|field| field.class.set(Some(class)));
 }
 
-/// Replaces what the client sent.
+/// Replaces the client's class header.
 pub(super) fn replace_in(headers: &mut HeaderMap) {
     let _ = CLASS.try_with(|field| {
         headers.remove(&field.header);

@@ -28,21 +28,21 @@ use crate::transport::Stream;
 use crate::transport::http::WriteTimeout;
 use crate::transport::http2::{KEEP_ALIVE, Pings};
 
-/// The most requests in progress on one connection of HTTP/2, also if the upstream allows more.
+/// The most requests in progress on one HTTP/2 connection, even if the upstream allows more.
 pub(super) const MAX_STREAMS: u16 = 100;
 
-/// The most addresses of a name that a connection is tried at.
+/// The most addresses of a name that a connection attempt tries.
 const MAX_TRIES: usize = 3;
 
-/// The flow-control window of a stream. Every stream has its own part of the window of the connection, so that
-/// a client that does not read delays no other.
+/// The flow-control window of a stream. Every stream has its own part of the window of the
+/// connection, so that a client that does not read does not delay other clients.
 const WINDOW: u32 = 64 << 10;
 
-/// How an upstream is connected to.
+/// Opens connections to an upstream.
 pub(crate) struct Connector {
     scheme: Scheme,
     tls: Option<TlsConnector>,
-    /// Whether it may turn out that the upstream speaks HTTP/2.
+    /// Whether the upstream may choose HTTP/2.
     may_be_http2: bool,
     /// The name in the certificates, if it is not the host.
     server_name: Option<ServerName<'static>>,
@@ -56,7 +56,7 @@ impl fmt::Debug for Connector {
     }
 }
 
-/// A new connection, and what runs it.
+/// A new connection, and the future that runs it.
 pub(super) enum Connected {
     Http1(http1::SendRequest<RequestBody>, Box<Http1Connection>),
     Http2(http2::SendRequest<Bytes>, Box<Http2Connection>),
@@ -66,7 +66,7 @@ pub(super) type Http1Connection = http1::Connection<TokioIo<WriteTimeout>, Reque
 pub(super) type Http2Connection = http2::Connection<WriteTimeout, Bytes>;
 
 impl Connector {
-    /// Reads the certificates that upstreams are checked against.
+    /// Reads the certificates that the upstream's certificate is verified with.
     pub(super) fn new(upstream: &Upstream) -> Result<Self, String> {
         let tls = &upstream.tls;
         let server_name = match &tls.server_name {
@@ -93,7 +93,7 @@ impl Connector {
         })
     }
 
-    /// Whether it may turn out that the upstream speaks HTTP/2.
+    /// Whether the upstream may choose HTTP/2.
     pub(super) const fn may_be_http2(&self) -> bool {
         self.may_be_http2
     }
@@ -112,8 +112,8 @@ impl Connector {
         connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
 
-    /// A connection to one of these sockets. Each has its part of the time, so that one that does not answer
-    /// leaves some to the next.
+    /// A connection to one of these sockets. Each socket gets its part of the time, so that a
+    /// silent one does not use up the time of the next.
     async fn open(&self, sockets: &[SocketAddr]) -> io::Result<TcpStream> {
         let tries = sockets.len().clamp(1, MAX_TRIES);
         let part = self.connect_timeout / u32::try_from(tries).unwrap_or(1);
@@ -162,8 +162,8 @@ impl Connector {
     }
 }
 
-/// The sockets of a name in the order in which they are tried: those of the first one's kind (IPv4 or IPv6) from a
-/// random one on, so that connections are spread over all, and then the others.
+/// The order in which to try the sockets of a name: first those of the first socket's family (IPv4
+/// or IPv6), starting at a random one to spread connections, then the others.
 fn order(sockets: &[SocketAddr]) -> Vec<SocketAddr> {
     let is_first =
         |socket: &&SocketAddr| sockets.first().map(SocketAddr::is_ipv4) == Some(socket.is_ipv4());
@@ -176,7 +176,7 @@ fn order(sockets: &[SocketAddr]) -> Vec<SocketAddr> {
     order
 }
 
-/// Runs a connection until it ends, or the upstream answers no PING.
+/// Runs a connection until it ends or the upstream leaves a PING unanswered.
 pub(super) async fn run(mut connection: Box<Http2Connection>) {
     let Some(pings) = connection.ping_pong() else { return };
     let (mut pings, mut connection) = (Pings::new(pings), pin!(connection));
@@ -184,7 +184,7 @@ pub(super) async fn run(mut connection: Box<Http2Connection>) {
     loop {
         tokio::select! {
             biased;
-            // Its errors reach the requests that it carries.
+            // The requests on the connection get its errors.
             _ = connection.as_mut() => return,
             () = std::future::poll_fn(|context| pings.poll_pong(context)) => {
                 silent.set(sleep(KEEP_ALIVE.0));

@@ -1,4 +1,4 @@
-//! Requests without a response of an upstream, and what the client is told.
+//! The gateway's own responses to requests without a response of an upstream.
 
 use hyper::body::Bytes;
 use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
@@ -20,7 +20,7 @@ pub(super) enum Failure {
     Unreachable,
     Late,
     Malformed,
-    /// The request did not arrive whole.
+    /// The request did not arrive completely.
     Client(ClientFailure),
 }
 
@@ -46,7 +46,7 @@ impl Failure {
         }
     }
 
-    /// The reason; details of the upstream are not the client's business.
+    /// The reason for the client, without details of the upstream.
     const fn why(self) -> &'static str {
         match self {
             Self::NoRoute => "no service has this host and path",
@@ -102,7 +102,7 @@ impl Failure {
         answer
     }
 
-    /// The response to a call of gRPC: no message, and a status among the fields of the head.
+    /// The response to a gRPC call: no message, and the status in the head.
     pub(super) fn grpc_answer(self) -> Answer {
         let code = match self {
             // CANCELLED, INVALID_ARGUMENT, UNIMPLEMENTED, UNAVAILABLE and DEADLINE_EXCEEDED.
@@ -122,7 +122,7 @@ impl Failure {
 }
 
 impl From<Refused> for Answer {
-    /// Nothing is read behind a request that servers read in different ways.
+    /// The gateway reads nothing after an ambiguous request.
     fn from(refused: Refused) -> Self {
         let mut answer = problem(refused.status, refused.why);
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -130,7 +130,7 @@ impl From<Refused> for Answer {
     }
 }
 
-/// Problem details of the gateway's own.
+/// A response with problem details from the gateway.
 pub(super) fn problem(status: StatusCode, why: &str) -> Answer {
     let title = status.canonical_reason().unwrap_or_default();
     let text = format!(

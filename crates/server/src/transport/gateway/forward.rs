@@ -34,7 +34,7 @@ use crate::settings::Scheme;
 #[derive(Clone, Debug)]
 pub(super) struct Forward(Arc<Client>);
 
-/// What the requests of a connection share.
+/// State that the requests of a connection share.
 #[derive(Debug)]
 struct Client {
     pools: Pools,
@@ -45,9 +45,9 @@ struct Client {
 
 pub(super) type Answer = Response<ForwardBody>;
 
-/// What a request needs if it becomes a tunnel.
+/// The parts of a request that a tunnel needs.
 struct Asked {
-    /// The protocol that it asks to switch to.
+    /// The protocol that the request asks to switch to.
     protocol: Option<HeaderValue>,
     client: Option<OnUpgrade>,
     /// Its places in the in-flight limits of its key.
@@ -117,7 +117,7 @@ impl Client {
             head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             head.headers.insert(UPGRADE, protocol.clone());
         }
-        // The path goes on byte for byte; an absolute target becomes a path.
+        // The path is forwarded unchanged; an absolute target becomes a path.
         head.uri = head.uri.path_and_query().cloned().map_or_else(Uri::default, Uri::from);
         head.version = Version::HTTP_11;
         head.extensions.clear();
@@ -129,7 +129,7 @@ impl Client {
             tokio::select! {
                 biased;
                 answered = answer.as_mut() => answered,
-                // The service has its time from when it has the whole request.
+                // The service's time starts when it has the whole request.
                 told = &mut sent => {
                     cut = told.ok();
                     timeout(settings.head_timeout, answer).await.unwrap_or_else(|_| {
@@ -153,7 +153,7 @@ impl Client {
         self.answer(response, connection, settings.idle_timeout, asked)
     }
 
-    /// The response as the client gets it.
+    /// Converts the upstream's response to the client's.
     fn answer(
         &self,
         mut response: Response<WireBody>,
@@ -196,13 +196,14 @@ impl Client {
 struct Exchange<'a> {
     to: &'a UpstreamPool,
     log: &'a Log,
-    /// The address that the request was sent to last.
+    /// The address of the latest attempt.
     address: Option<Arc<Address>>,
 }
 
 impl Exchange<'_> {
-    /// Sends a request. It is sent once more if the upstream has processed none of it; and, if it is safe to repeat,
-    /// if its connection ended before a response: on a new connection if it was used before, else at another address.
+    /// Sends a request. It is repeated once if the upstream has not processed any of it, or if it
+    /// is safe to repeat and its connection ended before a response. The repetition uses a new
+    /// connection to the same address if the first one was reused, and otherwise another address.
     async fn send(
         &mut self,
         head: Parts,
@@ -223,7 +224,7 @@ impl Exchange<'_> {
             (None, Some(head)) if is_gone => Some((head, RequestBody::empty())),
             _ => None,
         };
-        // An upstream closes connections that are idle; that is no failure of it.
+        // An upstream may close idle connections, which does not count as its failure.
         if !connection.is_reused || repeated.is_none() {
             connection.record(outcome);
         }
@@ -261,7 +262,7 @@ impl Exchange<'_> {
         connection.send(&self.to.upstream.settings, head, body).await
     }
 
-    /// Logs why there is no connection.
+    /// Logs a failure to connect.
     fn failed(&self, failed: &NoConnection) -> Failure {
         let (failure, why) = match failed {
             NoConnection::Busy => (Failure::Busy, "all connections are in use".to_owned()),

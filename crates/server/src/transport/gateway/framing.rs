@@ -1,18 +1,19 @@
-//! Where the messages of a connection begin and end.
+//! Finds where the messages of a connection begin and end, and refuses ambiguous ones.
 //!
 //! hyper accepts requests that servers frame in different ways: with a `Content-Length` beside
-//! `Transfer-Encoding`, or with a coding besides `chunked`. Behind a proxy, the second reading smuggles a
-//! request past its limits. This module reads the framing of every message by itself and refuses those.
+//! `Transfer-Encoding`, or with a coding besides `chunked`. Behind a proxy, the second reading
+//! smuggles a request past its limits. This module parses the framing of every message itself and
+//! refuses such requests.
 
 use httparse::{EMPTY_HEADER, Header, Request, Status};
 
 /// The most bytes of a head.
 pub(super) const MAX_HEAD: usize = 32 << 10;
 
-/// A head is followed up to this length, so that one above [`MAX_HEAD`] is told so.
+/// A head is followed up to this length, so that one above [`MAX_HEAD`] is answered with 431.
 const MAX_FOLLOWED: usize = 2 * MAX_HEAD;
 
-/// The most fields of a head. hyper is told the same.
+/// The most fields of a head, for hyper as well.
 pub(super) const MAX_FIELDS: usize = 100;
 
 /// The most bytes of the extensions of a chunk.
@@ -21,7 +22,7 @@ const MAX_EXTENSION: usize = 256;
 /// The most bytes of the trailers of a message.
 pub(super) const MAX_TRAILERS: usize = 8 << 10;
 
-/// The bytes of a connection, message by message.
+/// Follows the messages of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Framing {
     state: State,
@@ -29,19 +30,19 @@ pub(super) struct Framing {
     head: Vec<u8>,
 }
 
-/// What the next byte belongs to.
+/// The part of a message that the next byte belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum State {
     #[default]
     Head,
-    /// A body with so many bytes left.
+    /// A body, and how many of its bytes are left.
     Body(u64),
     Chunked(Chunk),
     /// hyper refuses the head, and reads no further.
     Broken,
 }
 
-/// What the next byte of a chunked body belongs to.
+/// The part of a chunked body that the next byte belongs to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Chunk {
     /// The size so far, and its number of digits.
@@ -52,21 +53,21 @@ enum Chunk {
     Data(u64),
     DataEnd,
     DataLineEnd,
-    /// The first byte of a trailer, or the end; so many bytes of trailers came before.
+    /// The first byte of a trailer, or the end; with the bytes of trailers before it.
     LineStart(usize),
     Trailer(usize),
     TrailerEnd(usize),
     End,
 }
 
-/// Bytes that must not be handed on: so many before them are sound.
+/// An ambiguous message: the bytes after the first `sound` ones must not be passed on.
 #[derive(Debug, PartialEq)]
 pub(super) struct Ambiguous {
     pub(super) sound: usize,
 }
 
 impl Framing {
-    /// Reads the bytes that follow.
+    /// Follows the next bytes of the connection.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Result<(), Ambiguous> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -107,12 +108,13 @@ impl Framing {
         self.state == State::Head && self.head.is_empty()
     }
 
-    /// Reads as much of a head as there is; `None` if its framing is ambiguous.
+    /// Reads the available part of a head; `None` if its framing is ambiguous.
     fn read_head(&mut self, rest: &[u8]) -> Option<usize> {
         let before = self.head.len();
         if before > 0 {
             self.head.extend_from_slice(rest);
-            // A head ends with a line: one that comes byte by byte is not read again for each of them.
+            // Parsed again only after a line end, so that a head that arrives byte by byte is not
+            // parsed for every byte.
             if !rest.contains(&b'\n') && self.head.len() < MAX_FOLLOWED {
                 return Some(rest.len());
             }
@@ -132,9 +134,10 @@ impl Framing {
                 }
                 Some(rest.len())
             }
-            // hyper may still accept it, and would read bodies that are not followed here.
+            // hyper might still accept the head, and its body would not be followed here.
             Ok(Status::Partial) => None,
-            // hyper has the same parser with the same bound, and refuses it with the status that is meant for it.
+            // hyper has the same parser with the same bound, and refuses the head with the right
+            // status.
             Err(_) => {
                 (self.state, self.head) = (State::Broken, Vec::new());
                 Some(rest.len())
@@ -143,7 +146,7 @@ impl Framing {
     }
 }
 
-/// What follows a head; `None` if servers would disagree.
+/// The state after a head; `None` if servers would disagree about it.
 fn next_state(fields: &[Header<'_>], version: Option<u8>) -> Option<State> {
     let (mut length, mut is_chunked) = (None, false);
     for Header { name, value } in fields {
@@ -175,7 +178,8 @@ fn digits(value: &[u8]) -> Option<u64> {
 }
 
 impl Chunk {
-    /// Reads some bytes: how many, and whether the message is over. `None` if they are malformed.
+    /// Reads some bytes of a body. Returns their number, and whether the message is over; `None` if
+    /// they are malformed.
     fn read(&mut self, rest: &[u8]) -> Option<(usize, bool)> {
         let byte = *rest.first()?;
         let mut taken = 1;
@@ -217,7 +221,7 @@ impl Chunk {
     }
 }
 
-/// Whether a byte may stand in a line: no control byte but the tab.
+/// Whether a line may contain a byte: any but control bytes other than the tab.
 const fn is_text(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
 }

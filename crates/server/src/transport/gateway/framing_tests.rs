@@ -1,6 +1,6 @@
 use super::*;
 
-/// Reads the text in pieces of `size`; the number of sound bytes if it is refused.
+/// Reads the text in pieces of `size`; fails with the number of sound bytes if it is refused.
 fn read_in(text: &[u8], size: usize) -> Result<State, usize> {
     let mut framing = Framing::default();
     for (number, piece) in text.chunks(size).enumerate() {
@@ -36,7 +36,7 @@ fn requests_that_servers_frame_differently_are_refused() {
         let text = format!("{first}POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\nhello");
         for size in SIZES {
             let sound = read_in(text.as_bytes(), size).expect_err(fields);
-            // Of the refused head, a part that arrived earlier may have been handed on.
+            // A part of the refused head that arrived earlier may have been passed on.
             assert!(
                 sound >= first.len() && sound < text.len() - "hello".len(),
                 "{fields}: {sound}"
@@ -98,7 +98,7 @@ fn malformed_chunks_are_refused() {
     }
 }
 
-/// hyper refuses a head that is malformed or too long: nothing behind it is read as a message.
+/// hyper refuses a head that is malformed or too long, and nothing after it is read as a message.
 #[test]
 fn a_head_that_hyper_refuses_ends_the_connection() {
     let many = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(MAX_FIELDS + 1));
@@ -107,7 +107,7 @@ fn a_head_that_hyper_refuses_ends_the_connection() {
     }
 }
 
-/// hyper might accept it in the end, with a body that is not followed.
+/// hyper might finally accept the head, with a body that is not followed.
 #[test]
 fn a_head_without_end_is_refused() {
     let text = format!("GET / HTTP/1.1\r\nA: {}", "a".repeat(2 * MAX_FOLLOWED));

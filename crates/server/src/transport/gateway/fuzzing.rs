@@ -1,4 +1,4 @@
-//! The framing of the gateway beside an independent reader.
+//! Compares the framing of the gateway with an independent reader.
 
 mod reader;
 
@@ -29,14 +29,14 @@ use super::head;
 /// Polls without progress after which nothing more will happen.
 const POLLS: usize = 256;
 
-/// Bytes that come in pieces, in place of a connection. What is written goes nowhere.
+/// A connection that delivers bytes in pieces and discards writes.
 struct Wire {
     bytes: Vec<u8>,
     at: usize,
     piece: usize,
-    /// Whether something has to be written first.
+    /// Whether the peer sends its bytes only after a write.
     waits: bool,
-    /// Whether the connection ends behind the bytes, or stays open without more.
+    /// Whether the connection ends after the bytes, or stays open.
     ends: bool,
 }
 
@@ -76,7 +76,7 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// Polls until the value is there; `None` if nothing more will happen.
+/// Polls until the future is ready; `None` if it makes no progress.
 fn settle<T>(future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -88,14 +88,14 @@ fn settle<T>(future: impl Future<Output = T>) -> Option<T> {
     None
 }
 
-/// A request as hyper has read it: its body, unless the connection ended before its end.
+/// A request as hyper has read it. It has a body unless the connection ended within the body.
 struct Seen {
     method: Method,
     body: Option<Vec<u8>>,
     is_cut: bool,
 }
 
-/// Requests through the guard and hyper.
+/// Reads the bytes as requests through the guard and hyper.
 pub(crate) fn try_requests(bytes: &[u8], piece: usize) {
     // Messages as the guard follows them.
     let (mut framing, mut begun, mut messages) = (Framing::default(), 0, Vec::new());
@@ -134,7 +134,7 @@ pub(crate) fn try_requests(bytes: &[u8], piece: usize) {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).max_buf_size(MAX_HEAD).max_headers(MAX_FIELDS);
     let serving = builder.serve_connection(TokioIo::new(guard), answer);
-    // Bytes are at hand, so it ends by itself.
+    // All bytes are in memory, so the connection ends without a stop.
     let mut serving = pin!(serving);
     let mut context = Context::from_waker(Waker::noop());
     let most = 64 + 8 * bytes.len();
@@ -161,14 +161,14 @@ pub(crate) fn try_requests(bytes: &[u8], piece: usize) {
     }
 }
 
-/// A response as the gateway would hand it on.
+/// A response as the gateway would pass it on.
 struct Answered {
     status: u16,
     /// `None` if it was cut.
     body: Option<Vec<u8>>,
 }
 
-/// Responses through the client of the pool.
+/// Reads the bytes as responses through the client of the pool.
 pub(crate) fn try_responses(bytes: &[u8], choice: u8) {
     let method = if choice & 1 == 0 { Method::GET } else { Method::HEAD };
     let (ends, piece) = (choice & 2 != 0, usize::from(choice >> 2) * 16 + 1);

@@ -1,4 +1,4 @@
-//! A client's connection, as hyper may read it.
+//! Guards hyper against ambiguous requests and slow heads.
 
 use std::io;
 use std::pin::Pin;
@@ -15,27 +15,27 @@ use super::framing::{Ambiguous, Framing};
 /// How long a head may take from its first byte to its last.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 
-/// How long the client may take to read the last response while it still sends. If bytes arrived at a closed
-/// socket, the system would reset the connection, and the client could lose a response that it has not read: that
-/// a large upload is denied, for example.
+/// How long the client may take to read the last response while it still sends. If bytes arrived at
+/// a closed socket, the system would reset the connection, and the client could lose a response
+/// that it has not read, such as the denial of a large upload.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Pieces that are discarded at once.
+/// The most reads that are discarded before other connections get their turn.
 const READS: usize = 16;
 
-/// What hyper reads in place of the rest of a refused request: a NUL byte, which no request may have, and an end
-/// of a head, without which hyper would not look at a head that has begun.
+/// The bytes that hyper reads instead of the rest of a refused request: a NUL byte, which makes any
+/// request invalid, and the end of a head, without which hyper would wait for more.
 const REFUSAL: &[u8] = b"\0\n\n";
 
-/// Hands on the bytes of a client until a request is framed ambiguously. In place of that request hyper reads
-/// [`REFUSAL`], and answers 400 after the responses to the requests before.
+/// Passes the bytes of a client to hyper until a request is framed ambiguously. Instead of that
+/// request, hyper reads [`REFUSAL`], and answers 400 after the responses to earlier requests.
 #[derive(Debug)]
 pub(super) struct Guard<S> {
     stream: S,
     framing: Framing,
-    /// Whether the connection was upgraded: its bytes are no messages any more.
+    /// Whether the connection was upgraded, so that its bytes are no longer messages.
     is_tunnel: Arc<AtomicBool>,
-    /// What is left of the refusal, once a request was refused. After it, the connection has ended.
+    /// The unread part of the refusal, once a request was refused. The connection ends after it.
     refusal: Option<&'static [u8]>,
     /// Set while a head has begun and its end has not arrived.
     waiting: Option<Pin<Box<Sleep>>>,
@@ -51,7 +51,7 @@ impl<S> Guard<S> {
 }
 
 impl<S: AsyncRead + Unpin> Guard<S> {
-    /// Reads and discards what the client still sends, until it closes its side too.
+    /// Reads and discards the client's bytes until it closes its side too.
     fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let linger = self.linger.get_or_insert_with(|| Box::pin(sleep(LINGER)));
         let mut bytes = [0; 4_096];
@@ -65,7 +65,7 @@ impl<S: AsyncRead + Unpin> Guard<S> {
                 return Poll::Ready(());
             }
         }
-        // Other connections get their turn.
+        // Let other connections have their turn.
         context.waker().wake_by_ref();
         Poll::Pending
     }

@@ -1,4 +1,4 @@
-//! Heads of requests and responses: what is refused, and what is handed on.
+//! Heads of requests and responses: which are refused, and which fields are forwarded.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -17,10 +17,10 @@ use super::http2::length;
 /// The most bytes of a request target.
 const MAX_TARGET: usize = 8 << 10;
 
-/// The most bytes of a request id that is taken over.
+/// The most bytes of a request id that is kept; a longer one is replaced.
 const MAX_REQUEST_ID: usize = 128;
 
-/// The most fields that are added to a request, those of an upgrade included.
+/// The most fields that the gateway adds to a request, including those of an upgrade.
 const ADDED: usize = 8;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -42,7 +42,7 @@ fn is_claim(name: &str) -> bool {
     }
 }
 
-/// Whether a field is of one connection; those that `Connection` names are so too.
+/// Whether a field concerns one connection. So do the fields that `Connection` names.
 fn is_hop_by_hop(name: &str) -> bool {
     matches!(
         name,
@@ -68,7 +68,8 @@ const fn refused<T>(status: StatusCode, why: &'static str) -> Result<T, Refused>
     Err(Refused { status, why })
 }
 
-/// Refuses what servers would read in different ways, and what the gateway does not do.
+/// Refuses requests that servers would read in different ways, that exceed a bound, or whose method
+/// the gateway does not forward.
 pub(super) fn check(head: &Parts) -> Result<(), Refused> {
     if matches!(head.method, Method::CONNECT | Method::TRACE) {
         return refused(StatusCode::METHOD_NOT_ALLOWED, "CONNECT and TRACE are not forwarded");
@@ -76,7 +77,7 @@ pub(super) fn check(head: &Parts) -> Result<(), Refused> {
     if length(&head.headers) > MAX_HEAD || head.headers.len() > MAX_FIELDS {
         return refused(
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            "a request has at most 100 fields of 32 KiB",
+            "a request has at most 100 fields and 32 KiB of them",
         );
     }
     if head.headers.get_all(CONTENT_LENGTH).iter().count() > 1 {
@@ -88,7 +89,7 @@ pub(super) fn check(head: &Parts) -> Result<(), Refused> {
         return refused(StatusCode::URI_TOO_LONG, "a request target has at most 8 KiB");
     }
     if !head.uri.path().starts_with('/') {
-        return refused(StatusCode::BAD_REQUEST, "the request target is no path");
+        return refused(StatusCode::BAD_REQUEST, "the request target is not a path");
     }
     let mut hosts = head.headers.get_all(HOST).iter();
     let (host, more) = (hosts.next(), hosts.next());
@@ -128,13 +129,13 @@ pub(super) fn unify(head: &mut Parts) {
     }
 }
 
-/// A host with an optional port: no user, no path, nothing that ends one.
+/// Whether a host has at most a port: no user, no path, and no character that ends a host.
 fn is_host(host: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:[]%!$&'()*+,;=".contains(&byte);
     !host.is_empty() && host.len() <= 255 && host.bytes().all(is_part)
 }
 
-/// The fields that `Connection` names; `None` for what is no name.
+/// The fields that `Connection` names; `None` for an invalid name.
 fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = Option<HeaderName>> {
     let lines = headers.get_all(CONNECTION).iter();
     let names = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
@@ -142,8 +143,8 @@ fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = Option<Heade
     names.map(|name| HeaderName::from_bytes(name).ok())
 }
 
-/// Whether servers would disagree about where a response ends. hyper does not look at the length of a response
-/// that has no body, and hands it on.
+/// Whether servers would disagree about where a response ends. hyper ignores the length of a
+/// response without a body, and passes it on.
 pub(super) fn is_ambiguous(headers: &HeaderMap) -> bool {
     let mut fields =
         headers.get_all(CONTENT_LENGTH).iter().chain(headers.get_all(TRANSFER_ENCODING));
@@ -165,13 +166,13 @@ pub(super) fn upgrade(head: &Parts) -> Option<HeaderValue> {
         .then(|| protocol.clone())
 }
 
-/// Whether a request is a call of gRPC.
+/// Whether a request is a gRPC call.
 pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     kind.is_some_and(|kind| kind.starts_with(b"application/grpc"))
 }
 
-/// Removes some fields. Most heads have none of them.
+/// Removes the fields that `is_meant` selects. Most heads have none.
 fn drop_where(headers: &mut HeaderMap, is_meant: impl Fn(&str) -> bool) {
     if headers.keys().any(|name| is_meant(name.as_str())) {
         let names = headers.keys().filter(|name| is_meant(name.as_str()));
@@ -186,23 +187,23 @@ pub(super) fn drop_claims(headers: &mut HeaderMap) {
     drop_where(headers, is_claim);
 }
 
-/// Removes fields whose names have an underscore: servers that hand fields on as variables (CGI, WSGI) read
-/// `X_Forwarded_For` as `X-Forwarded-For`, and the policy does not. gRPC calls keep theirs, unless they pass for
-/// fields of a proxy.
+/// Removes fields whose names contain an underscore. Servers that turn fields into variables (CGI,
+/// WSGI) read `X_Forwarded_For` as `X-Forwarded-For`, and the policy does not. gRPC calls keep such
+/// fields, except those that resemble a proxy's.
 pub(super) fn drop_aliases(headers: &mut HeaderMap, is_call: bool) {
     drop_where(headers, |name| {
         name.contains('_') && (!is_call || is_claim(&name.replace('_', "-")))
     });
 }
 
-/// Removes fields that have no place behind the body of a request: those of a response, and those of proxies.
+/// Removes trailers that a request must not have: fields of a response and fields of proxies.
 pub(super) fn clean_request_trailers(trailers: &mut HeaderMap) {
     clean_trailers(trailers);
     drop_claims(trailers);
     drop_aliases(trailers, true);
 }
 
-/// Removes fields that have no place behind a body: those of the connection and of the framing.
+/// Removes trailers that no message may have: fields of the connection and of the framing.
 pub(super) fn clean_trailers(trailers: &mut HeaderMap) {
     drop_hop_by_hop(trailers);
     for name in [TE, HOST, CONTENT_LENGTH] {
@@ -229,7 +230,7 @@ pub(super) fn drop_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Adds the fields that tell the next server about a client.
+/// Adds the fields that describe a client to the next server.
 #[derive(Debug)]
 pub(super) struct Description {
     scheme: HeaderValue,
@@ -255,9 +256,9 @@ impl Description {
         }
     }
 
-    /// Adds them to a request, behind those of trusted proxies.
+    /// Adds the fields to a request, after those of trusted proxies.
     pub(super) fn add_to(&self, headers: &mut HeaderMap) {
-        // At once, instead of growing twice.
+        // Reserved at once, because the map would otherwise grow twice.
         headers.reserve(ADDED);
         if let Some(peer) = &self.peer {
             append(headers, X_FORWARDED_FOR, peer.clone());

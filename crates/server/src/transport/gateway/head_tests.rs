@@ -88,7 +88,7 @@ fn claims_of_clients_are_dropped_and_proxies_are_appended() {
     assert_eq!(proxied.headers["x-forwarded-for"], "1.1.1.1, 2.2.2.2, 2001:db8::1");
     assert_eq!(proxied.headers["forwarded"], "for=\"[2001:db8::1]\";host=\"a\";proto=https");
     assert_eq!(proxied.headers["x-request-id"], "own");
-    // The host of the last request is that of no other one.
+    // Every request has the `Forwarded` of its own host, not of the one before.
     for host in ["b", "b", "a"] {
         let mut next = head("GET /", &[("host", host)]);
         description.add_to(&mut next.headers);

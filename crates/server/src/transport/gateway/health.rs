@@ -31,7 +31,7 @@ pub(crate) async fn watch(upstreams: Arc<Upstreams>, mut stopped: watch::Receive
 
 async fn check_often(upstream: Arc<Upstream>, address: Arc<Address>, check: HealthCheck) {
     let (mut failures, mut successes) = (0, 0);
-    // Addresses are not all checked at once.
+    // A random delay, so that addresses are not all checked at once.
     sleep(check.interval * fastrand::u32(..100) / 100).await;
     loop {
         match timeout(check.timeout, ask(&upstream.connector, &address, &check)).await {
@@ -53,7 +53,7 @@ async fn check_often(upstream: Arc<Upstream>, address: Arc<Address>, check: Heal
     }
 }
 
-/// One request over a connection of its own.
+/// Sends one request over a new connection.
 async fn ask(connector: &Connector, address: &Address, check: &HealthCheck) -> Result<(), String> {
     let connected = connector.connect(address).await;
     let status = match connected.map_err(|error| error.to_string())? {

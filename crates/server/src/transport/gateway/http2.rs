@@ -13,11 +13,11 @@ use tokio::time::timeout;
 use super::body::Cut;
 use super::framing::MAX_TRAILERS;
 
-/// Why this side resets a stream: the body that it sends ends before its end, or the peer has no room for it.
+/// Reset codes of this side: the body that it sends is incomplete, or the peer has no room for it.
 pub(super) const BODY_CUT: Reason = Reason::INTERNAL_ERROR;
 pub(super) const NO_ROOM: Reason = Reason::CANCEL;
 
-/// A body that arrives on a stream. The peer may send more once the bytes before were taken.
+/// A body that arrives on a stream. The peer gets flow-control credit once earlier bytes are taken.
 #[derive(Debug)]
 pub(super) struct StreamBody {
     stream: RecvStream,
@@ -69,14 +69,14 @@ impl Body for StreamBody {
     }
 }
 
-/// The bytes of fields.
+/// Number of bytes of some fields.
 pub(super) fn length(fields: &HeaderMap) -> usize {
     fields.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
 }
 
-/// Sends a body as fast as the peer has room for it. Only what there is room for is handed to h2, so that no
-/// other bytes wait there. Resets the stream if the body ends before its end, or if the peer has had no room for
-/// `longest`. Yields whether all was sent.
+/// Sends a body as fast as the peer has room for it. h2 gets only bytes that the peer has room for,
+/// so it buffers none. Resets the stream if the body is incomplete, or if the peer has had no room
+/// for `longest`. Returns whether the whole body was sent.
 pub(super) async fn send(
     body: impl Body<Data = Bytes>,
     mut stream: SendStream<Bytes>,

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 /// The most sockets of a name that are kept.
 const MAX_SOCKETS: usize = 64;
 
-/// What a name was resolved to last.
+/// The latest addresses of a name.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     last: Mutex<Option<Arc<[SocketAddr]>>>,
@@ -23,7 +23,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Resolves a name. A result that came while this waited for its turn is as good as another one.
+    /// Resolves a name, or uses a result that arrived while this call waited for its turn.
     pub(super) async fn look_up(&self, host: &str, port: u16) -> io::Result<Arc<[SocketAddr]>> {
         let seen = self.results.load(Ordering::Acquire);
         let mut last = self.last.lock().await;

@@ -18,8 +18,8 @@ use super::address::{Address, Open};
 use super::body::RequestBody;
 use super::connect::{self, Connected, Connector, MAX_STREAMS};
 
-/// How long an idle connection is kept, in sweeps. Node.js closes its side after five seconds; over HTTP/2 a side
-/// that closes says so.
+/// How long an idle connection is kept, in sweeps: less than the five seconds after which Node.js
+/// closes its side. An HTTP/2 peer announces that it closes.
 const MAX_AGE: u8 = 4;
 const MAX_AGE_HTTP2: u8 = 60;
 const SWEEP: Duration = Duration::from_secs(1);
@@ -36,26 +36,27 @@ struct Shared {
     address: Arc<Address>,
     connector: Arc<Connector>,
     kept: Mutex<Kept>,
-    /// One permit for each connection, idle ones included.
+    /// One permit for each connection, including idle ones.
     slots: Arc<Semaphore>,
-    /// Whether the last connection was one of HTTP/2, or the first one may be.
+    /// Whether the latest connection uses HTTP/2, or the first one may use it.
     is_http2: AtomicBool,
-    /// Held while a connection of HTTP/2 is made: other requests wait for it, instead of each making its own.
+    /// Held while an HTTP/2 connection is opened, so that other requests wait for it and do not
+    /// open their own.
     connecting: tokio::sync::Mutex<()>,
-    /// Tells a request that waits that a connection is free.
+    /// Wakes a waiting request when a connection is free.
     freed: Notify,
 }
 
 /// Connections that may carry another request.
 #[derive(Debug, Default)]
 struct Kept {
-    /// Those without a request.
+    /// HTTP/1.1 connections without a request.
     http1: Vec<Idle>,
     http2: Vec<Multiplexed>,
     is_swept: bool,
 }
 
-/// A connection of HTTP/1.1 without a request.
+/// An HTTP/1.1 connection without a request.
 struct Idle {
     sender: Http1Sender<RequestBody>,
     slot: Slot,
@@ -63,7 +64,7 @@ struct Idle {
     age: u8,
 }
 
-/// A connection of HTTP/2.
+/// An HTTP/2 connection.
 struct Multiplexed {
     sender: Http2Sender<Bytes>,
     /// One permit for each request.
@@ -83,7 +84,7 @@ impl fmt::Debug for Multiplexed {
     }
 }
 
-/// The right to have a connection.
+/// The right to open a connection.
 #[derive(Debug)]
 pub(super) struct Slot {
     _permit: OwnedSemaphorePermit,
@@ -98,7 +99,7 @@ pub(super) enum Lease {
     Http2 { sender: Http2Sender<Bytes>, _stream: OwnedSemaphorePermit },
 }
 
-/// What a request waited for.
+/// The event that ended a request's wait for a connection.
 enum Freed {
     Slot(OwnedSemaphorePermit),
     Lease(Lease),
@@ -114,7 +115,8 @@ pub(super) enum NoConnection {
 }
 
 impl NoConnection {
-    /// Why a connection could not be made. What the gateway lacks is no failure of the upstream.
+    /// Classifies a failure to connect. A shortage in the gateway does not count against the
+    /// upstream.
     fn of(error: io::Error) -> Self {
         let lacking =
             [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::ADDRNOTAVAIL];
@@ -126,7 +128,7 @@ impl NoConnection {
 }
 
 impl Pool {
-    /// A pool of at most so many connections.
+    /// A pool of at most `connections` connections.
     pub(super) fn new(
         address: Arc<Address>,
         connector: Arc<Connector>,
@@ -148,12 +150,13 @@ impl Pool {
         self.0.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection that was used before, the last one first, or a new one; and whether it was used before.
+    /// Takes the connection that was used last, or opens a new one. Also returns whether the
+    /// connection was used before.
     pub(super) async fn lease(&self) -> Result<(Lease, bool), NoConnection> {
         if let Some(lease) = self.reuse() {
             return Ok((lease, true));
         }
-        // A connection whose response has just ended is ready once its task has run.
+        // A connection whose response has just ended becomes ready when its task runs.
         tokio::task::yield_now().await;
         match self.reuse() {
             Some(lease) => Ok((lease, true)),
@@ -164,7 +167,7 @@ impl Pool {
 
     fn reuse(&self) -> Option<Lease> {
         let mut kept = self.kept();
-        // One that has ended is not ready. Sweeps remove those.
+        // A connection that has ended is not ready; a sweep removes it.
         if let Some(place) = kept.http1.iter().rposition(|it| it.sender.is_ready()) {
             let Idle { sender, slot, .. } = kept.http1.remove(place);
             return Some(Lease::Http1 { sender, slot, pool: self.clone() });
@@ -182,12 +185,12 @@ impl Pool {
         found
     }
 
-    /// A stream of a connection that another request makes at the moment, or of a new one.
+    /// A stream of the connection that another request is opening, or of a new one.
     async fn share(&self) -> Result<(Lease, bool), NoConnection> {
         let connecting = timeout(MAX_WAIT, self.0.connecting.lock()).await;
         let connecting = connecting.map_err(|_| NoConnection::Busy)?;
         if !self.0.is_http2.load(Ordering::Relaxed) {
-            // The handshake chose HTTP/1.1, where every request has a connection of its own.
+            // The handshake chose HTTP/1.1, where every request needs its own connection.
             drop(connecting);
         }
         match self.reuse() {
@@ -196,7 +199,8 @@ impl Pool {
         }
     }
 
-    /// A new connection; one whose requests end soon if there is no room for another.
+    /// Opens a new connection. In a full pool, the request shares an HTTP/2 connection; otherwise
+    /// an idle connection is closed, and the request waits for room.
     pub(super) async fn lease_new(&self) -> Result<Lease, NoConnection> {
         let slots = Arc::clone(&self.0.slots);
         let permit = match Arc::clone(&slots).try_acquire_owned() {
@@ -221,7 +225,7 @@ impl Pool {
         match connected.map_err(NoConnection::of)? {
             Connected::Http1(sender, connection) => {
                 self.0.is_http2.store(false, Ordering::Relaxed);
-                // Its errors reach the request that it carries.
+                // The request on the connection gets its errors.
                 tokio::spawn(async { drop(connection.with_upgrades().await) });
                 Ok(Lease::Http1 { sender, slot, pool: self.clone() })
             }
@@ -244,14 +248,14 @@ impl Pool {
         }
     }
 
-    /// A connection of HTTP/2 that takes requests.
+    /// An HTTP/2 connection that accepts requests.
     fn shared(&self) -> Option<(Http2Sender<Bytes>, Arc<Semaphore>)> {
         let mut kept = self.kept();
         kept.http2.retain(Multiplexed::is_open);
         kept.http2.first().map(Multiplexed::handle)
     }
 
-    /// Closes an idle connection that cannot be used: those that have ended, else any other.
+    /// Closes an idle connection: one that has ended if possible.
     fn make_room(&self) {
         let mut kept = self.kept();
         let before = kept.http1.len();
@@ -270,7 +274,7 @@ impl Pool {
                     return permit.ok().map(Freed::Slot);
                 }
                 () = self.0.freed.notified() => {
-                    // It is ready once its task has run.
+                    // The connection becomes ready when its task runs.
                     tokio::task::yield_now().await;
                     if let Some(lease) = self.reuse() {
                         return Some(Freed::Lease(lease));
@@ -312,12 +316,13 @@ impl Multiplexed {
         usize::from(MAX_STREAMS).saturating_sub(self.streams.available_permits())
     }
 
-    /// Whether the connection takes requests; if it does not, the upstream has said so, or is gone.
+    /// Whether the connection accepts requests. It does not after a GOAWAY of the upstream, or once
+    /// it has ended.
     fn is_open(&self) -> bool {
         matches!(self.sender.clone().ready().now_or_never(), Some(Ok(_)))
     }
 
-    /// A stream, if there is room for one.
+    /// A stream, if the connection has room for one.
     fn lease(&mut self) -> Option<Lease> {
         self.age = 0;
         if self.used() >= self.sender.current_max_send_streams() {
@@ -327,7 +332,7 @@ impl Multiplexed {
         Some(Lease::Http2 { sender: self.sender.clone(), _stream: stream })
     }
 
-    /// Whether it is kept after one more sweep.
+    /// Counts one sweep, and returns whether the connection is kept.
     fn is_kept(&mut self) -> bool {
         if self.used() > 0 {
             self.age = 0;

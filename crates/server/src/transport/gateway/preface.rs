@@ -6,7 +6,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::transport::Stream;
 
-/// What a client of HTTP/2 sends first.
+/// The first bytes of an HTTP/2 client.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// The connection, and whether its client speaks HTTP/2.

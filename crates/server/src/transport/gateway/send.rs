@@ -19,16 +19,16 @@ use crate::settings;
 /// A connection with a request.
 pub(super) struct Leased {
     lease: Lease,
-    /// Whether it has carried a request before, so that the upstream may be closing it.
+    /// Whether the connection has carried a request before, so that the upstream may be closing it.
     pub(super) is_reused: bool,
-    /// The place of its address.
+    /// The index of its address.
     pub(super) number: usize,
     in_progress: InProgress,
     /// Sends the body of the request over HTTP/2.
     upload: Option<Upload>,
 }
 
-/// A task that ends when this is dropped.
+/// A task that is aborted on drop.
 struct Upload(AbortHandle);
 
 impl Drop for Upload {
@@ -42,7 +42,7 @@ pub(super) struct Unanswered {
     pub(super) outcome: Outcome,
     /// The request, if the upstream has not processed any of it.
     pub(super) unsent: Option<(Parts, RequestBody)>,
-    /// Whether the connection ended, so that a request that is safe to repeat may be.
+    /// Whether the connection ended, so that a safe request may be repeated.
     pub(super) is_gone: bool,
 }
 
@@ -56,12 +56,12 @@ impl Leased {
         Self { lease, is_reused, number, in_progress, upload: None }
     }
 
-    /// Records what became of the request.
+    /// Records the outcome of the request.
     pub(super) fn record(&self, outcome: Outcome) {
         self.in_progress.address().record(outcome);
     }
 
-    /// Records that the request is sent once more, because of this connection.
+    /// Records that the request is repeated because this connection failed.
     pub(super) fn count_retry(&self) {
         self.in_progress.address().count_retry();
     }
@@ -118,7 +118,7 @@ impl Unanswered {
     fn of_http1(error: &hyper::Error, unsent: Option<(Parts, RequestBody)>) -> Self {
         let outcome = match error {
             _ if error.is_parse() => Outcome::Malformed,
-            // Of the request's body.
+            // The body of the request failed.
             _ if error.is_user() => Outcome::ClientGone,
             _ => Outcome::NoResponse,
         };
@@ -151,7 +151,7 @@ fn is_reset(error: &hyper::Error) -> bool {
     })
 }
 
-/// The head as HTTP/2 has it: `Host` is `:authority`, and there are no upgrades.
+/// Converts a head to HTTP/2: `Host` becomes `:authority`, and upgrades are dropped.
 fn for_http2(mut head: Parts, upstream: &settings::Upstream) -> Parts {
     head.headers.remove(CONNECTION);
     head.headers.remove(UPGRADE);

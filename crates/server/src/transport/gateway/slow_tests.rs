@@ -16,10 +16,11 @@ use tokio::time::{Instant, sleep};
 use super::body::{ClientFailure, RequestBody, WireBody};
 use super::guard::Guard;
 
-/// What became of a body: why it failed, and after how long.
+/// The failure of a body, if any, and the time until it ended.
 type Told = (Option<ClientFailure>, Duration);
 
-/// A client and what the gateway says of its request's body, whose messages may pause for so long if it is a call.
+/// A client, and a channel with the result of its request's body. The messages of a gRPC call may
+/// pause for `pause`.
 fn client(pause: Option<Duration>) -> (DuplexStream, mpsc::Receiver<Told>) {
     let (client, server) = duplex(1 << 20);
     let (tell, told) = mpsc::channel(1);
@@ -99,7 +100,7 @@ async fn a_body_below_240_bytes_per_second_is_too_slow() {
                 }
                 sleep(Duration::from_secs(1)).await;
             }
-            // Ends before its end.
+            // The body is incomplete.
         });
         let (why, after) = told.recv().await.expect("it ends");
         let expected = if is_enough { ClientFailure::Cut } else { ClientFailure::TooSlow };
@@ -116,7 +117,8 @@ async fn messages_of_a_call_may_pause_for_as_long_as_set() {
     assert_eq!((why, after.as_secs()), (Some(ClientFailure::TooSlow), 90));
 }
 
-/// Bytes behind a response within a request are read for a while, so that the response is not lost.
+/// After a response within a request, the rest of the request is read for a while, so that the
+/// response is not lost.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_is_closed_within_a_request_lingers_for_two_seconds() {
     let (mut client, server) = duplex(1 << 20);

@@ -1,7 +1,8 @@
 //! HTTP/2 connections of clients.
 //!
-//! The connection's task answers its requests, so that they end with it. `http2/frames.rs` ends connections of
-//! clients that flood, and `http2/budget.rs` bounds the memory of all connections together.
+//! The connection's task answers the requests, so that they end with the connection.
+//! `http2/frames.rs` ends connections of clients that flood, and `http2/budget.rs` bounds the
+//! memory of all connections together.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -35,7 +36,8 @@ use crate::transport::http2::{
 /// The most requests in progress on one connection.
 const MAX_STREAMS: u32 = 128;
 
-/// How many frames a client may send. A head alone may be a whole request, so that every reset counts alike.
+/// How many frames a client may send. A head alone may be a complete request, so every reset counts
+/// the same.
 const FRAMES: FrameLimits =
     FrameLimits { streams: MAX_STREAMS as usize, bare_resets: usize::MAX, control_per_data: 2 };
 
@@ -52,7 +54,7 @@ const MAX_UNSENT: usize = 64 << 10;
 /// How long an idle connection may take to end.
 const IDLE_GRACE: Duration = Duration::from_secs(5);
 
-/// How long the client may take to read why its connection ends.
+/// How long the client may take to read the reason for the end of its connection.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 
 /// A connection and the requests on it.
@@ -63,7 +65,8 @@ struct Streams<'c> {
     account: Account,
     /// How long the client may read nothing of a response.
     longest: Duration,
-    /// Requests in progress, at most [`MAX_STREAMS`]. Each yields whether its response was taken.
+    /// Requests in progress, at most [`MAX_STREAMS`]. Each yields whether the client took its
+    /// response.
     requests: FuturesUnordered<BoxFuture<'c, bool>>,
     /// Number of requests so far.
     asked: u64,
@@ -192,7 +195,7 @@ impl<'c> Streams<'c> {
         true
     }
 
-    /// Tells a client that floods why its connection ends.
+    /// Sends the reason for the end of a connection to a client that floods.
     async fn end_if_abused(&mut self) {
         if !self.frames.is_abuse() {
             return;
@@ -226,7 +229,7 @@ async fn answer(
         _ = poll_fn(|context| respond.poll_reset(context)) => return false,
     };
     let (mut head, body) = answer.into_parts();
-    // The gateway's own answers may have it; HTTP/2 has other ways to end a connection.
+    // The gateway's own responses may have this field, which HTTP/2 does not allow.
     head.headers.remove(CONNECTION);
     let has_no_body = is_head
         || matches!(head.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)

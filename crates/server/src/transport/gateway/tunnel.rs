@@ -19,11 +19,11 @@ use super::body::{ForwardBody, WireBody};
 use super::forward::Answer;
 use super::send::Leased;
 
-/// The tunnel that a connection may become.
+/// The tunnel of a connection, if the connection becomes one.
 #[derive(Debug)]
 pub(super) struct Tunnel {
     is_open: Arc<AtomicBool>,
-    /// How long it may carry no byte, in either direction.
+    /// How long the tunnel may be idle in both directions.
     longest: Duration,
     task: Mutex<Option<JoinHandle<()>>>,
 }
@@ -33,13 +33,13 @@ impl Tunnel {
         Self { is_open: Arc::default(), longest, task: Mutex::default() }
     }
 
-    /// Set once the bytes of the connection are no messages any more.
+    /// Set once the bytes of the connection are no longer messages.
     pub(super) const fn is_open(&self) -> &Arc<AtomicBool> {
         &self.is_open
     }
 
-    /// Copies bytes both ways once the client has been told. The tunnel holds the request's connection and its
-    /// places in flight.
+    /// Returns the response to the upgrade, and copies bytes in both directions once the client has
+    /// it. The tunnel holds the request's connection and its in-flight places.
     pub(super) fn open(
         &self,
         mut response: Response<WireBody>,
@@ -58,7 +58,7 @@ impl Tunnel {
         self.is_open.store(true, Ordering::Release);
         let (mut head, _) = response.into_parts();
         head.extensions.clear();
-        // Bytes of the tunnel have no length.
+        // A tunnel has no length.
         for name in [CONTENT_LENGTH, TRANSFER_ENCODING] {
             head.headers.remove(name);
         }
@@ -69,13 +69,14 @@ impl Tunnel {
     pub(super) async fn ended(&self) {
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(task) = task {
-            // A panic is logged already.
+            // A panic has been logged already.
             let _ = task.await;
         }
     }
 }
 
-/// Copies until one side ends, which ends the other, or until no byte has come for `longest` to twice as long.
+/// Copies until both sides have ended, or until no byte has arrived for at least `longest` and at
+/// most twice as long.
 async fn copy(client: Upgraded, upstream: Upgraded, longest: Duration) {
     let is_used = AtomicBool::new(true);
     let mut client = TokioIo::new(client);
@@ -88,7 +89,7 @@ async fn copy(client: Upgraded, upstream: Upgraded, longest: Duration) {
     }
 }
 
-/// A stream that notes whether bytes pass.
+/// A stream that records whether bytes pass.
 struct Watched<'u, S> {
     stream: S,
     is_used: &'u AtomicBool,

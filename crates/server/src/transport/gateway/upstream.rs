@@ -1,6 +1,6 @@
-//! The upstreams: which requests go to which, and to which of its addresses.
+//! Chooses the upstream of a request, and one of its addresses.
 //!
-//! An address is chosen by two random choices: of two addresses, the one with fewer requests in progress.
+//! Of two random addresses, the one with fewer requests in progress gets the request.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) struct Upstreams {
     needs_path: bool,
 }
 
-/// One upstream: what all workers know of it.
+/// One upstream, with the state that all workers share.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     pub(crate) settings: settings::Upstream,
@@ -60,7 +60,7 @@ impl Upstreams {
         &self.all
     }
 
-    /// The most connections that so many workers have together.
+    /// The most connections of this many workers together.
     pub(crate) fn max_connections(&self, workers: usize) -> usize {
         let of_one = |upstream: &Arc<Upstream>| {
             let connections = upstream.settings.connections_of_worker(workers);
@@ -88,7 +88,7 @@ pub(super) struct UpstreamPool {
     pools: Vec<Pool>,
 }
 
-/// Why a request goes to no upstream.
+/// Why a request has no upstream.
 #[derive(Debug)]
 pub(super) enum NoRoute {
     /// No route matches.
@@ -98,7 +98,7 @@ pub(super) enum NoRoute {
 }
 
 impl Pools {
-    /// The pools of one of so many workers.
+    /// The pools of one of `workers` workers.
     pub(crate) fn new(upstreams: Arc<Upstreams>, workers: usize) -> Self {
         let pools = upstreams.all.iter().map(|upstream| {
             let connections = upstream.settings.connections_of_worker(workers);
@@ -143,7 +143,8 @@ impl Tried {
 }
 
 impl UpstreamPool {
-    /// A connection to an address that was not tried. A connection that fails is tried at another address.
+    /// A connection to an address that was not tried. If connecting fails, another address is
+    /// tried.
     pub(super) async fn lease(&self, tried: &mut Tried) -> Result<Leased, NoConnection> {
         let mut failed = NoConnection::Busy;
         for _ in 0..MAX_CONNECTS {
@@ -157,7 +158,7 @@ impl UpstreamPool {
         Err(failed)
     }
 
-    /// A new connection to the address of another one.
+    /// A new connection to the same address as `other`.
     pub(super) async fn lease_again(&self, other: &Leased) -> Result<Leased, NoConnection> {
         self.lease_at(other.number, true).await
     }
@@ -185,7 +186,8 @@ impl UpstreamPool {
         }
     }
 
-    /// An address that was not tried, of those that may be used; of all, if none may be.
+    /// Chooses among the available addresses that were not tried, or among all that were not tried
+    /// if none is available.
     fn choose(&self, tried: Tried) -> Option<usize> {
         let addresses = &self.upstream.addresses;
         if let [_] = addresses.as_slice() {
@@ -201,7 +203,7 @@ fn choose(addresses: &[Arc<Address>], may_be: impl Fn(usize, &Address) -> bool) 
     let (mut seen, mut one, mut other) = (0, None, None);
     for found in addresses.iter().enumerate().filter(|(number, address)| may_be(*number, address)) {
         seen += 1;
-        // Every pair is as likely as any other.
+        // All pairs are equally likely.
         match seen {
             1 => one = Some(found),
             2 => other = Some(found),

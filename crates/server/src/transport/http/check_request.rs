@@ -35,7 +35,7 @@ pub(crate) enum Action {
     Acquire,
 }
 
-/// A key with a limit, several limits, or a domain of the policy and descriptors.
+/// A request: a key with one limit or several, or a domain of the policy with descriptors.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CheckRequest<'a> {

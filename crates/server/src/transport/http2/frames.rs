@@ -10,7 +10,7 @@
 //! |---|---|
 //! | resets by the peer | twice the number of streams that may be open, and one per call answered in this minute or the one before |
 //! | resets by the peer of streams without a message | [`FrameLimits::bare_resets`] |
-//! | resets that the peer's errors cause, streams above the limit included, refusals by `budget.rs` not | [`MAX_ERRORS`], after the peer has acknowledged the limit |
+//! | resets that the peer's errors cause, including streams above the limit, without refusals by `budget.rs` | [`MAX_ERRORS`], after the peer has acknowledged the limit |
 //! | frames without a request: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, empty DATA, CONTINUATION | [`MAX_CONTROL`], [`CONTROL_PER_CALL`] per call, and [`FrameLimits::control_per_data`] |
 
 use std::io;

@@ -87,7 +87,8 @@ pub(crate) fn auth(session: &mut Session, words: &Words<'_>, replies: &mut Repli
     }
 }
 
-/// Whether the credentials are valid. As in Redis, without a password any user `default` is.
+/// Whether the credentials are valid. As in Redis, user `default` may send any password if none is
+/// configured.
 fn admits(session: &Session, user: &[u8], password: &[u8]) -> bool {
     let Some(expected) = session.settings.password.as_deref() else { return user == b"default" };
     is_same(password, expected.as_bytes()) && user == b"default"

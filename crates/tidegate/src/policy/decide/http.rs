@@ -77,7 +77,7 @@ impl<S: Store> PolicyLimiter<S> {
     /// Like [`PolicyLimiter::check_http`], with the peer or the cost given by the caller.
     ///
     /// # Errors
-    /// As there.
+    /// As [`PolicyLimiter::check_http`].
     pub async fn check_http_with(
         &self,
         domain: &str,

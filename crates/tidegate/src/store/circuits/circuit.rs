@@ -9,22 +9,22 @@
 //!                                  └─────────────────────────────────────┘
 //! ```
 //!
-//! A single silence does not end a ramp: a server of which one answer in a thousand is late would fail in
-//! every ramp and never recover.
+//! A *silence* is a request without an answer in time. A single silence does not end a ramp:
+//! otherwise a server that is late once in a thousand requests would never complete one.
 //!
 //! # Promise
-//! An open circuit sends nothing but probes. A ramping circuit sends a part of the keys that depends on key
-//! and time alone, and only grows: a key that was sent once is sent from then on, so no key changes back and
-//! forth between store and fallback, and none is held back for longer than the ramp.
+//! An open circuit sends only probes. A ramping circuit sends a growing part of the keys. The part
+//! depends only on the key and the time: a key that was sent once is sent from then on, so it does
+//! not alternate between store and fallback, and no key is held back for longer than the ramp.
 
 use tidegate_core::{Span, Timestamp};
 
 /// Silences in a row that open a circuit.
 const IN_A_ROW: u32 = 5;
-/// Requests within [`SECOND`] of which half have to be silent to open it.
+/// Fewest requests within [`SECOND`] for a share of one half silences to open a circuit.
 const ENOUGH: u32 = 20;
 const SECOND: Span = Span::from_secs(1);
-/// Silences in a ramp that open it again, if they are at least one in [`TENTH`] requests.
+/// Silences in a ramp that open the circuit again, if they are at least one in [`TENTH`] requests.
 const TWO: u32 = 2;
 const TENTH: u32 = 10;
 /// After each step of a ramp, a quarter more of the keys is sent.
@@ -42,8 +42,8 @@ pub(super) enum Heard {
     Silence,
 }
 
-/// Permission to send a request. Its outcome counts only until the circuit changes: a silence from before
-/// the circuit opened says nothing about a server that has recovered.
+/// Permission to send a request. Its outcome counts only until the circuit changes: a silence from
+/// before the circuit opened does not count against a server that has recovered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ticket(u64);
 
@@ -111,19 +111,19 @@ impl Tally {
 /// Which requests are sent to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CircuitState {
-    /// All of them.
+    /// All requests.
     Closed,
-    /// None but background probes.
+    /// Only background probes.
     Open,
-    /// Those of a growing part of the keys.
+    /// Requests for a growing part of the keys.
     Ramping,
 }
 
 impl CircuitState {
-    /// All of them.
+    /// Every state.
     pub const ALL: [Self; 3] = [Self::Closed, Self::Open, Self::Ramping];
 
-    /// As metrics spell it.
+    /// The label value in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -146,7 +146,7 @@ impl Circuit {
         self.is_closed().then_some(Ticket(self.times))
     }
 
-    /// A ticket for the key of this number; if it is not sent, how long to wait before the next attempt.
+    /// A ticket for the key of this number, or how long to wait until its requests are sent.
     pub(super) fn enter(&mut self, now: Timestamp, key: u64) -> Result<Ticket, Span> {
         match self.state {
             State::Closed { .. } => {}
@@ -198,7 +198,8 @@ impl Circuit {
         trips
     }
 
-    /// Records the outcome of a probe; true if it was the last, otherwise the next one is after `pause`.
+    /// Records the outcome of a probe. True if no further probe is needed; otherwise the next one
+    /// follows after `pause`.
     pub(super) fn probed(&mut self, now: Timestamp, heard: Heard, pause: Span) -> bool {
         match (self.state, heard) {
             (State::Open { .. }, Heard::Silence) => {
@@ -249,7 +250,8 @@ pub(super) const fn pause(chance: u64) -> Span {
     Span::from_micros(4 * fifth + chance % (2 * fifth + 1))
 }
 
-/// The step of a ramp, from 0, from which a key is sent. Similar keys are spread as well.
+/// The step of a ramp, from 0, at which a key is first sent. The multiplication spreads similar
+/// keys over all steps.
 const fn quarter(key: u64) -> u64 {
     key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62
 }

@@ -11,7 +11,7 @@ fn ask(circuit: &mut Circuit, millis: u64, heard: Heard) -> bool {
     circuit.leave(at(millis), ticket, heard, PAUSE)
 }
 
-/// One that has been open since `millis`.
+/// A circuit that has been open since `millis`.
 fn opened(millis: u64) -> Circuit {
     let mut circuit = Circuit::default();
     let opened = (0..IN_A_ROW).map(|_| ask(&mut circuit, millis, Heard::Silence)).last();
@@ -37,7 +37,7 @@ fn half_of_twenty_within_a_second_open_it() {
         let mut circuit = Circuit::default();
         let mut opened = false;
         for number in 0..answers + silences {
-            // Never two in a row.
+            // No two silences in a row.
             let is_silent = number % 2 == 1 && number / 2 < silences;
             let heard = if is_silent { Heard::Silence } else { Heard::Answer };
             opened |= ask(&mut circuit, u64::from(number) * apart, heard);
@@ -64,7 +64,7 @@ fn while_open_nobody_asks_and_only_a_probe_ends_it() {
     assert_eq!(circuit.trips(), 1);
 }
 
-/// A quarter of the keys each 100 ms, and a key that is in stays in.
+/// A quarter more of the keys is sent every 100 ms, and a key once sent stays sent.
 #[test]
 fn recovery_lets_in_a_quarter_more_at_a_time() {
     let mut circuit = opened(0);
@@ -107,7 +107,7 @@ fn two_silences_during_the_ramp_open_it_again() {
     assert_eq!((circuit.state(at(1_050)), circuit.trips()), (CircuitState::Open, 2));
 }
 
-/// Or one that is late at times would never be back.
+/// Otherwise a server that is sometimes late would never recover.
 #[test]
 fn few_silences_among_many_answers_do_not() {
     let mut circuit = opened(0);
@@ -120,7 +120,7 @@ fn few_silences_among_many_answers_do_not() {
     assert_eq!(circuit.trips(), 1);
 }
 
-/// F22: what times out late says nothing of what has happened since.
+/// F22: a request that was sent before the circuit changed does not count when it times out later.
 #[test]
 fn a_silence_from_before_counts_once_and_then_no_more() {
     let mut circuit = Circuit::default();
@@ -142,8 +142,8 @@ fn pauses_are_a_quarter_of_a_second_give_or_take_a_fifth() {
     assert!(most <= Span::from_millis(300) && most > Span::from_millis(295), "{most}");
 }
 
-/// Whatever happens in whatever order, and however the clock jumps: it is closed, open or ramping by
-/// the rules, no request is sent while it is open, and a server that answers again gets all requests in the end.
+/// For any order of outcomes and any jumps of the clock: the state follows the rules, an open
+/// circuit sends no request, and a server that answers again eventually gets all requests.
 #[test]
 fn any_history_keeps_the_rules() {
     for seed in 0..500 {

@@ -10,26 +10,27 @@ use crate::store::partition::all_allowed;
 use crate::store::shared::Layers;
 use crate::store::{Batch, Charge, DecisionSource, OnStoreFailure, Reserving, Store, StoreError};
 
-/// Marks the numbers of leases that were granted here. The store's are below 2^53.
+/// Marks the ids of leases that the fallback granted. The store's ids are below 2^53.
 const OWN_LEASE: u64 = 1 << 63;
-/// How long to wait if an operator has to act.
+/// The wait of a denial if the store is misconfigured and an operator has to act.
 const REFUSED: Span = Span::from_secs(1);
 
-/// Whether a charge is about a lease that was granted here.
+/// Whether a charge releases or renews a lease that the fallback granted.
 pub(in crate::store) fn is_own_lease(charge: &Charge<'_>) -> bool {
     matches!(charge.op, Op::Release(it) | Op::Renew(it) if it.number() >= OWN_LEASE)
 }
 
 /// How a charge is decided.
 enum FallbackAction {
-    /// By the share.
+    /// By this node's share of the limit.
     Share(Limit),
     /// With this decision.
     Said(Decision),
 }
 
 impl<S: Store + 'static> Layers<S> {
-    /// Decides a batch as the policies say for a store that failed with `error`. Fails if only the store can do it.
+    /// Decides a batch by the policies for a store that failed with `error`. Fails with that error
+    /// if only the store can decide one of the charges.
     pub(in crate::store) fn decide_alone(
         &self,
         now: Timestamp,
@@ -98,7 +99,7 @@ impl<S: Store + 'static> Layers<S> {
         each.collect()
     }
 
-    /// Decides a charge alone; `None` if only the store can do it.
+    /// Decides a charge without the store; `None` if only the store can decide it.
     fn decide_one(
         &self,
         now: Timestamp,
@@ -114,7 +115,7 @@ impl<S: Store + 'static> Layers<S> {
             Op::Release(_) | Op::Renew(_) if !is_own_lease(charge) => return None,
             Op::Release(lease) => Op::Release(own(lease)?),
             Op::Renew(lease) => Op::Renew(own(lease)?),
-            // It may have been carried out, and units must not be returned twice.
+            // The store may have returned the units already, and they must not be returned twice.
             Op::Return(_) if may_have_arrived(error) => Op::Read(0),
             op => op,
         };
@@ -149,7 +150,7 @@ impl<S: Store + 'static> Layers<S> {
     fn action(&self, now: Timestamp, charge: &Charge<'_>, error: &StoreError) -> FallbackAction {
         let idle = charge.limit.decide(&mut State::default(), now, charge.op);
         match self.mode(charge, error) {
-            // A charge that a fresh key is denied is denied to every key.
+            // A charge that is denied for an idle key is denied for every key.
             _ if !idle.is_allowed() && charge.is_deniable() => FallbackAction::Said(idle),
             OnStoreFailure::Local => FallbackAction::Share(self.share_of(charge)),
             OnStoreFailure::Allow => {
@@ -163,7 +164,7 @@ impl<S: Store + 'static> Layers<S> {
                     error if error.is_outage() => USUAL_WAIT,
                     _ => REFUSED,
                 };
-                // Even if the store is tried at this moment, its answer takes some time.
+                // Even if a request is sent to the store now, the answer takes some time.
                 let wait = wait.max(Span::from_millis(1));
                 let outcome = match charge.is_deniable() {
                     true => Outcome::Deny { retry_after: Some(wait) },
@@ -182,8 +183,8 @@ impl<S: Store + 'static> Layers<S> {
         }
     }
 
-    /// The mode of a charge. `allow` is for a store that is unavailable: a store that refuses, and more
-    /// requests than may wait for it, admit no more than the node's share.
+    /// The mode of a charge. `allow` applies only if the store is unavailable. If the store refuses
+    /// or this process is overloaded, the node's share bounds what is admitted.
     fn mode(&self, charge: &Charge<'_>, error: &StoreError) -> OnStoreFailure {
         match charge.options.on_store_failure.unwrap_or(self.fallback.otherwise) {
             OnStoreFailure::Allow
@@ -195,8 +196,8 @@ impl<S: Store + 'static> Layers<S> {
         }
     }
 
-    /// This node's share of a charge's limit; the limit itself if it cannot be divided. The smaller share
-    /// until the server of the charge has answered.
+    /// This node's share of a charge's limit; the limit itself if it cannot be divided. It is the
+    /// smaller first share until the charge's server has answered.
     pub(super) fn share_of(&self, charge: &Charge<'_>) -> Limit {
         match self.has_answered(charge) {
             true => share_of_node(charge.limit, self.fallback.nodes.count()),
@@ -206,7 +207,7 @@ impl<S: Store + 'static> Layers<S> {
 
     /// Counts charges by their modes; returns the worst.
     pub(super) fn count(&self, charges: &[Charge<'_>], error: &StoreError) -> DecisionSource {
-        // The store has no part in a lease that was granted here.
+        // Leases that the fallback granted do not concern the store.
         let charges = charges.iter().filter(|charge| !is_own_lease(charge));
         let sources = charges.map(|charge| {
             let mode = self.mode(charge, error);
@@ -234,7 +235,7 @@ const fn read(op: Op) -> Op {
     }
 }
 
-/// Marks the lease as granted here.
+/// Marks the lease as granted by the fallback.
 fn mark(decision: Decision) -> Decision {
     let lease = decision.lease.and_then(|lease| LeaseId::new(lease.number() | OWN_LEASE));
     Decision { lease, ..decision }

@@ -1,8 +1,8 @@
 //! The last state that the store returned for a key, as the state of this node's share.
 //!
-//! A share is a part of the limit that refills in the same time, so the state of a share that corresponds to
-//! a state of the limit is the one of which the same fraction is used. Of a bucket that is the same instant at
-//! which it is full; of a window, the same part of its units.
+//! A share is a fraction of the limit that refills in the same time. A state of the limit is
+//! therefore converted to the state of the share with the same fraction used: a bucket is full at
+//! the same instant, and a window has the same part of its units used.
 
 use std::num::NonZeroU32;
 
@@ -17,8 +17,9 @@ use crate::store::shared::Layers;
 use crate::store::{Charge, Store};
 
 impl<S: Store + 'static> Layers<S> {
-    /// Remembers the state behind a decision of the store, for the time when the store is unavailable. A share
-    /// that this node has used up further keeps its own state: the store may not know of those units yet.
+    /// Remembers the state behind a decision of the store, for use while the store is unavailable.
+    /// A share that this node has charged further keeps its own state, because those debits may
+    /// still be pending.
     pub(super) fn learn(&self, at: Timestamp, charge: &Charge<'_>, decision: &Decision) {
         if charge.op == Op::Reset {
             let limit = self.share_of(charge);
@@ -64,8 +65,9 @@ fn share_state(
             }
             _ => return None,
         },
-        // How much of it lies in the window before is not known. Counting it as taken in this window
-        // admits no more than the store would, and less until the next window.
+        // The decision does not show how many units count in the previous window. Counting all of
+        // them in the current window admits no more than the store would, and less until the next
+        // window.
         Limit::SlidingWindow(_) => match window() {
             State::SlidingWindow(mut state) => {
                 state.current = used().min(1 << 32);
@@ -73,14 +75,15 @@ fn share_state(
             }
             _ => return None,
         },
-        // All of it is free when the newest admission is.
+        // The log is empty once its newest entry expires.
         Limit::SlidingLog(log) => {
             let at = full.as_micros().saturating_sub(log.length().as_micros());
             State::SlidingLog(SlidingLogState::restore([Entry { at, weight: used() }]))
         }
         Limit::Blocking(blocking) => {
             let rate = blocking.rate();
-            // Under a block the decision tells the block's end, which may be later than the rate is full.
+            // During a block, `reset_after` is the end of the block, which may be later than the
+            // instant at which the rate is full.
             let used_up = rate.decide(&mut State::default(), at, Op::Force(decision.limit));
             let reset_after = decision.reset_after.min(used_up.reset_after);
             let of_rate = Decision { reset_after, ..*decision };

@@ -18,7 +18,8 @@ fn limits() -> [Limit; 5] {
     .map(|builder| builder.build().unwrap())
 }
 
-/// Units that the share of one of so many nodes admits at once, after the store admitted `taken`.
+/// Units that the share of one of `nodes` nodes admits at once, `later` than the store admitted
+/// `taken`.
 fn free(limit: &Limit, nodes: u32, taken: u64, later: Span) -> u64 {
     let (mut store, nodes) = (State::default(), NonZeroU32::new(nodes).unwrap());
     let decision = limit.decide(&mut store, AT, Op::Take(taken));
@@ -46,7 +47,7 @@ fn a_share_has_the_same_fraction_left() {
     }
 }
 
-/// Shares refill in the time that the limit takes, and no sooner.
+/// A share refills in the same time as the limit, and no sooner.
 #[test]
 fn an_exhausted_key_refills_as_its_share_does() {
     for limit in limits() {

@@ -1,7 +1,8 @@
 //! Pending debits: units that were admitted without the store, to be debited when it recovers.
 //!
-//! Each key has a state of these units alone, charged by the limit's own numbers. Units that have been refilled
-//! by the time the store recovers, and units of a window that is over, are therefore not debited.
+//! Each key has a separate state that counts only these units, under the same limit. Units that
+//! refill before the store recovers, and units of a window that has ended, are therefore not
+//! debited.
 //!
 //! # Bounds
 //! At most [`MAX_KEYS`] keys and [`MAX_BYTES`] of their texts. Units of further keys are counted and never
@@ -21,7 +22,7 @@ use crate::sync::{Mutex, lock};
 pub(super) const MAX_KEYS: usize = 1 << 16;
 /// The most bytes of their texts and tags.
 const MAX_BYTES: usize = 16 << 20;
-/// Keys examined under one lock for those whose server is available.
+/// The most keys examined under the lock in one search for keys whose server is available.
 const MOST_LOOKED_AT: usize = 512;
 
 /// The pending debits of all keys.
@@ -31,22 +32,22 @@ pub(super) struct PendingDebits(Mutex<Accounts>);
 #[derive(Debug, Default)]
 struct Accounts {
     keys: HashMap<Arc<OwnedKey>, Account, RandomState>,
-    /// Every key once, in the order of their debits.
+    /// Every key once, in the order in which they are debited.
     queue: VecDeque<Arc<OwnedKey>>,
     bytes: usize,
-    /// Units that there was no room for.
+    /// Units that were dropped for lack of room.
     forgotten: u64,
 }
 
 #[derive(Debug)]
 struct Account {
     limit: Limit,
-    /// They determine where the store keeps the key.
+    /// Determines which of the store's keys and servers the debit goes to.
     options: LimitOptions,
-    /// By the numbers of [`twin`].
+    /// The state under the limit that [`twin`] returns.
     state: State,
-    /// Admitted units. If the store's clock seems to go back, as it does by the time that messages take, the state
-    /// seems to owe more than that.
+    /// Admitted units, the most that may be debited. The estimate of the store's clock varies with
+    /// the network delay; if it goes back, the state seems to owe more.
     admitted: u64,
     /// The store refused the last attempt.
     is_refused: bool,
@@ -63,12 +64,12 @@ pub(super) struct Debit {
 }
 
 impl Debit {
-    /// The charge that makes the debit: never denied, and never below empty.
+    /// The charge that makes the debit. It is never denied, and never takes the key below empty.
     pub(super) fn charge(&self) -> Charge<'_> {
         Charge::new(self.key.key(), &self.limit, Op::Force(self.units)).on(self.options)
     }
 
-    /// The same debit after this error.
+    /// The debit after a failed attempt; marked as refused unless the store was unavailable.
     pub(super) fn refused_by(self, error: &StoreError) -> Self {
         Self { is_refused: !error.is_outage(), ..self }
     }
@@ -86,7 +87,7 @@ impl PendingDebits {
         lock(&self.0).book(now, debit);
     }
 
-    /// Subtracts units that were returned; more than the key owes are dropped.
+    /// Subtracts returned units. Units beyond the key's pending debit are dropped.
     pub(super) fn give_back(&self, now: Timestamp, charge: &Charge<'_>, units: u64) {
         self.change(now, charge, Op::Return(units));
     }
@@ -152,7 +153,7 @@ impl PendingDebits {
         debits.into_iter().for_each(|debit| owed.book(now, debit));
     }
 
-    /// The number of keys, and of the units without room.
+    /// Number of keys, and of units dropped for lack of room.
     pub(super) fn tally(&self) -> (usize, u64) {
         let owed = lock(&self.0);
         (owed.keys.len(), owed.forgotten)
@@ -178,7 +179,8 @@ impl Accounts {
             is_refused,
         });
         if account.limit != limit {
-            // Debt is kept as time: by other numbers it is another number of units.
+            // A bucket's debt is stored as time, which is another number of units under another
+            // limit.
             (account.limit, account.admitted) = (limit, u64::MAX);
             account.admitted = self::units(account, now);
         }
@@ -194,8 +196,9 @@ fn units(account: &mut Account, now: Timestamp) -> u64 {
     read.limit.saturating_sub(read.remaining).min(account.admitted)
 }
 
-/// The numbers of an account's state: the limit's own, and for a log, which would need room for every request, a
-/// sliding window. That assumes even spacing: some units of a late burst are dropped sooner than by the log.
+/// The limit of an account's state. A sliding log would need memory for every request, so a sliding
+/// window replaces it. The window assumes evenly spaced requests, and drops some units of a late
+/// burst sooner than the log would.
 fn twin(limit: &Limit) -> Limit {
     match limit {
         Limit::SlidingLog(log) => {

@@ -28,7 +28,8 @@ fn what_was_let_in_is_booked_once() {
     assert_eq!(owed.tally(), (0, 0));
 }
 
-/// F13: the store is debited by what it would still know of, and by no more than there is.
+/// F13: a debit covers only the units that the store would still count, and never more than the
+/// limit has.
 #[test]
 fn what_the_store_would_have_forgotten_is_not_booked() {
     let (owed, limit) = (PendingDebits::default(), bucket());
@@ -46,7 +47,7 @@ fn what_the_store_would_have_forgotten_is_not_booked() {
     assert_eq!(due(&owed, NOW + Span::from_secs(1)), [30]);
 }
 
-/// F13: replies tell the store's time give or take what they took themselves.
+/// F13: the network delay of replies makes the estimate of the store's clock vary.
 #[test]
 fn no_more_is_booked_than_was_let_in() {
     let (owed, limit) = (PendingDebits::default(), bucket());
@@ -58,7 +59,7 @@ fn no_more_is_booked_than_was_let_in() {
         owed.give_back(NOW, &charge(&limit, b"bob"), 1);
     }
     assert_eq!(due(&owed, NOW - Span::from_millis(3)), [0; 0]);
-    // A debt is kept as time, which is twice as many units at twice the rate.
+    // Debt is stored as time, which is twice as many units at twice the rate.
     let twice = Limit::token_bucket(Rate::per_second(2)).burst(20).build().unwrap();
     owed.owe(NOW, &charge(&limit, b"bob"), 2);
     owed.owe(NOW, &Charge { limit: &twice, ..charge(&limit, b"bob") }, 1);
@@ -86,7 +87,7 @@ fn what_could_not_be_booked_is_owed_still() {
     assert_eq!(due(&owed, NOW), [4]);
 }
 
-/// F4: a server that is still unavailable does not delay the debits of others.
+/// F4: a server that is still unavailable does not delay the debits on other servers.
 #[test]
 fn only_keys_whose_server_is_back_are_booked() {
     let (owed, limit) = (PendingDebits::default(), bucket());
@@ -114,7 +115,7 @@ fn there_is_a_most_of_it() {
     assert_eq!(owed.tally(), (0, 2), "a place is given back by who holds it");
 }
 
-/// Where a key is kept depends on its options: without them another key would be booked.
+/// The options of a limit determine its keys: without them, another key would be debited.
 #[test]
 fn a_booking_goes_where_the_charge_would_have_gone() {
     let (owed, limit) = (PendingDebits::default(), bucket());
@@ -126,7 +127,7 @@ fn a_booking_goes_where_the_charge_would_have_gone() {
     assert_eq!(owed.due(NOW, 1, |charge| charge.options == options).len(), 1);
 }
 
-/// One key that the store refuses would have every other booked again that is tried with it.
+/// Sent together with other keys, a key that the store refuses would make it debit those again.
 #[test]
 fn what_was_refused_is_tried_with_nobody_beside_it() {
     let (owed, limit) = (PendingDebits::default(), bucket());

@@ -4,7 +4,7 @@ use tidegate_core::{Decision, Limit, Outcome, Span, Timestamp};
 
 use super::{DRIFT_PARTS, LEASE, LeaseStats, PIECES, QUANTUM, TURN};
 
-/// A key with at most this many units of demand in as many turns is not in demand.
+/// A key is idle if its demand is at most this many units in this many turns.
 const IDLE_TURNS: u64 = 4;
 
 /// Units to spend, and when to ask for more. The fields that every request needs come first.
@@ -31,7 +31,7 @@ pub(super) struct LocalBudget {
     dry_until: Timestamp,
     /// The units it had instead; `None` if the last grant was complete.
     scarce: Option<u64>,
-    /// When the store would have had the units that it denied last.
+    /// When the store would have the units that it denied last.
     retry_at: Timestamp,
 }
 
@@ -44,7 +44,7 @@ pub(super) enum Step {
     Ask,
     /// Ask the store for a grant.
     Fill(Order),
-    /// Wait for the request that already does so.
+    /// Wait for the request that is already asking for a grant.
     Wait,
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Grant {
     /// The time before the store was asked.
     pub(super) sent: Timestamp,
     pub(super) units: u64,
-    /// The last decision, and of the granted pieces the one that ends first.
+    /// The decision on the last piece, and the one on the granted piece that expires first.
     pub(super) last: Decision,
     pub(super) first: Decision,
     /// Whether all pieces were granted.
@@ -71,7 +71,7 @@ pub(super) struct Grant {
 }
 
 impl Grant {
-    /// The grant by the decisions of the pieces of an order; `None` without any.
+    /// Combines the decisions on the pieces of an order into a grant; `None` without decisions.
     pub(super) fn of(
         decisions: &[Decision],
         piece: u64,
@@ -79,7 +79,7 @@ impl Grant {
     ) -> Option<Self> {
         let last = *decisions.last()?;
         let granted = decisions.iter().filter(|decision| decision.is_allowed());
-        // They may have been decided in two commands, and in two windows.
+        // Two commands may have decided the pieces, in two different windows.
         let first = granted.clone().min_by_key(|decision| decision.reset_after).copied();
         let granted = granted.count();
         let (units, is_all) = (granted as u64 * piece, granted == decisions.len());
@@ -111,7 +111,7 @@ impl LocalBudget {
         &self.limit
     }
 
-    /// Whether the budget was filled by these numbers.
+    /// Whether the budget belongs to this limit.
     pub(super) fn is_of(&self, limit: &Limit) -> bool {
         self.limit == *limit
     }
@@ -196,9 +196,10 @@ impl LocalBudget {
         }
         self.is_filling = true;
         let total = total.max(least);
-        // The store's last shortage is soon out of date.
+        // A shortage at the store is out of date after a turn.
         let scarce = self.scarce.filter(|_| now < self.dry_until + TURN);
-        // Then in pieces small enough for about as much as the store had last time.
+        // After a shortage, the pieces are so small that the store can grant about as much as last
+        // time.
         let units = scarce.map_or(total.div_ceil(PIECES), |had| had / (PIECES / 2)).max(least);
         Step::Fill(Order { units, times: (total / units).clamp(1, PIECES) })
     }
@@ -219,7 +220,8 @@ impl LocalBudget {
         self.said(now, Outcome::Deny { retry_after })
     }
 
-    /// A decision from what this node knows; units that others took since the last grant are not counted.
+    /// A decision from this node's knowledge. It misses units that other nodes took since the last
+    /// grant.
     fn said(&self, now: Timestamp, outcome: Outcome) -> Decision {
         let limit = capacity(&self.limit);
         let reset_after = match outcome {
@@ -260,8 +262,9 @@ impl LocalBudget {
         self.is_filling = false;
     }
 
-    /// Decides the request that the grant was for: spends units, or denies if the store had not enough. `None` if
-    /// it had, but the grant has expired on its way or other requests have spent the units.
+    /// Decides the request that asked for the grant: spends units, or denies if the store had too
+    /// few. `None` if the store had enough, but the grant expired on its way or other requests
+    /// spent the units.
     pub(super) fn settle(&mut self, now: Timestamp, cost: u64) -> Option<(Decision, u64)> {
         let decision = match self.units(now) >= cost {
             true => self.spend(now, cost),
@@ -279,8 +282,8 @@ impl LocalBudget {
         }
     }
 
-    /// How long a grant may be spent, from before it was asked for, by a clock that differs from the store's by at
-    /// most one in [`DRIFT_PARTS`].
+    /// How long a grant may be spent, counted from before it was requested, by a clock that differs
+    /// from the store's by at most one part in [`DRIFT_PARTS`].
     fn lasts(&self, granted: &Decision) -> Span {
         let span = match &self.limit {
             // A unit counts in two windows; the grant ends with the first.
@@ -294,7 +297,8 @@ impl LocalBudget {
     }
 }
 
-/// The largest grant: what the rate gives in a turn; of a window, a sixteenth.
+/// The largest grant: for a bucket, the units that refill in a turn; for a window, a sixteenth of
+/// its units.
 fn most(limit: &Limit) -> u64 {
     match limit {
         Limit::Bucket(bucket) => {

@@ -18,7 +18,7 @@ fn budget(limit: &Limit) -> LocalBudget {
     LocalBudget::new(limit, START)
 }
 
-/// One that has been asked for a unit each millisecond for a turn, and has got nothing yet.
+/// A budget with a demand of one unit per millisecond for a turn, and without a grant.
 fn wanted(limit: &Limit) -> LocalBudget {
     let mut budget = budget(limit);
     for millis in 0..TURN.as_micros() / 1_000 {
@@ -54,7 +54,7 @@ fn a_key_in_demand_is_filled_with_what_a_turn_takes() {
     let limit = bucket();
     let mut budget = wanted(&limit);
     let Step::Fill(order) = budget.take(at(50), 1, false) else { panic!("{budget:?}") };
-    // Fifty in a turn: four at a time, as pieces are at most sixteen.
+    // A demand of fifty units in a turn makes pieces of four, because there are at most sixteen.
     assert_eq!(order, Order { units: 4, times: 12 });
     assert_eq!(budget.take(at(50), 1, false), Step::Wait, "one fills, others wait");
     budget.fill(at(51), &grant(at(50), 48, allowed(100)));
@@ -80,7 +80,7 @@ fn a_key_that_few_ask_for_is_decided_in_the_store() {
 fn a_grant_ends_counted_from_before_it_was_asked_for() {
     let mut budget = wanted(&bucket());
     assert!(matches!(budget.take(at(50), 1, false), Step::Fill(_)));
-    // It was 30 ms on its way.
+    // The grant was 30 ms on its way.
     budget.fill(at(80), &grant(at(50), 10, allowed(0)));
     budget.filled();
     let last = at(50) + Span::from_micros(LEASE.as_micros() * 999 / 1_000 - 1);
@@ -106,7 +106,7 @@ fn what_is_left_of_an_earlier_grant_lives_no_longer() {
     assert!(matches!(budget.take(at(50), 1, false), Step::Fill(_)));
     budget.fill(at(50), &grant(at(50), 3, allowed(0)));
     budget.filled();
-    // More than is left: the rest is asked for.
+    // The cost exceeds the units left, so the budget asks for more.
     let Step::Fill(order) = budget.take(at(100), 5, false) else { panic!("{budget:?}") };
     assert!(order.units >= 2, "{order:?}");
     budget.fill(at(101), &grant(at(100), 10, allowed(0)));
@@ -115,7 +115,7 @@ fn what_is_left_of_an_earlier_grant_lives_no_longer() {
     assert!(!is_allowed(budget.take(at(150), 1, false)), "all ends with the oldest unit");
 }
 
-/// The store had what was asked for, so it is not for the budget to deny.
+/// The store had as many units as requested, so the budget must not deny.
 #[test]
 fn what_others_spent_meanwhile_is_asked_for_again() {
     let mut budget = wanted(&bucket());
@@ -155,7 +155,7 @@ fn a_wait_that_is_longer_than_the_pause_is_told() {
     assert_eq!(decision.retry_after(), Some(Span::from_millis(290)));
 }
 
-/// Done-when 2: a leased window's grant dies with the window.
+/// A leased window's grant ends with the window.
 #[test]
 fn a_window_takes_its_grants_with_it() {
     let fixed = Limit::fixed_window(Rate::per_second(1_000)).build().unwrap();
@@ -195,7 +195,7 @@ fn large_costs_are_for_the_store() {
     assert_eq!(budget.take(at(50), 51, false), Step::Ask, "more than a turn takes");
 }
 
-/// However scarce units were, no more is asked for than demand and cost call for.
+/// After any shortage, an order stays within the demand and the cost.
 #[test]
 fn scarcity_makes_pieces_smaller_and_orders_no_larger() {
     let mut budget = wanted(&bucket());
@@ -206,7 +206,7 @@ fn scarcity_makes_pieces_smaller_and_orders_no_larger() {
     let Step::Fill(order) = budget.take(at(75), 20, false) else { panic!("{budget:?}") };
     assert_eq!((order.units, order.times), (20, 2));
     budget.filled();
-    // Long after, it is as if it had never been.
+    // Long after, the shortage has no effect.
     let fill = |millis: u64| match budget.take(at(1_000 + millis), 1, false) {
         Step::Fill(order) => Some(order),
         _ => None,
@@ -214,7 +214,7 @@ fn scarcity_makes_pieces_smaller_and_orders_no_larger() {
     assert_eq!((0..200).find_map(fill), Some(Order { units: 4, times: 12 }));
 }
 
-/// What a window granted ends with that window, though other pieces of the order came in the next.
+/// A grant ends with the window of its first piece, even if later pieces came from the next window.
 #[test]
 fn a_grant_ends_with_its_first_piece() {
     let window = Limit::fixed_window(Rate::per_second(1_000)).build().unwrap();

@@ -24,9 +24,10 @@ const OFTEN: u64 = 3;
 #[derive(Debug)]
 pub(super) struct LocalBudgets {
     slots: Table<Slot>,
-    /// The last keys without a budget that had a request: 32 bits of the print, 30 of the turn of the first
-    /// request, 2 of their number. Keys that share a place hide each other's requests, and concurrent requests
-    /// may be lost: a key gets its budget a little later.
+    /// Recent requests for keys without a budget. Each word holds 32 bits of the key's print, 30
+    /// bits of the turn of its first request, and 2 bits of the number of requests. Keys that share
+    /// a word hide each other's requests, and concurrent requests may not be counted: such a key
+    /// gets its budget a little later.
     visits: Box<[AtomicU64]>,
     /// Totals of the budgets that were removed.
     gone: Mutex<LeaseStats>,
@@ -59,7 +60,8 @@ impl Slot {
         std::mem::take(&mut self.waiting)
     }
 
-    /// The outcome of the refill with this number; `None` while it is under way, and then `waker` is woken.
+    /// The outcome of the refill with this number. `None` while it is under way; its end wakes
+    /// `waker`.
     pub(super) fn outcome(
         &mut self,
         filling: u32,
@@ -96,8 +98,9 @@ impl LocalBudgets {
         self.slots.with(print, work)
     }
 
-    /// Runs `work` on the budget of a key by these numbers. A key in demand gets a budget if there
-    /// is room, and loses it when it no longer is. `None` if it has none, or one of other numbers is being filled.
+    /// Runs `work` on the budget of a key under this limit. A key in demand gets a budget if there
+    /// is room, and an idle key loses it. `None` without a budget, or while a budget for another
+    /// limit is being filled.
     pub(super) fn of<T>(
         &self,
         print: u64,
@@ -119,7 +122,8 @@ impl LocalBudgets {
             if way.is_none() && may_hold && !self.is_in_demand(print, now) {
                 return None;
             }
-            // Its own numbers, a free place, or that of the key whose demand is oldest.
+            // A budget for another limit is replaced, and a full set drops the key with the oldest
+            // demand.
             if let Some(other) = way.filter(|way| !slots[*way].1.budget.is_of(limit)) {
                 if !slots[other].1.budget.is_free() {
                     return None;
@@ -139,7 +143,8 @@ impl LocalBudgets {
         })
     }
 
-    /// Removes a budget and its units. No refill is under way, so the requests that wait for it need not.
+    /// Removes a budget and its units. No refill is under way, so the requests that still wait are
+    /// woken.
     fn remove(&self, slots: &mut Entries<Slot>, way: usize) {
         let (_, mut slot) = slots.swap_remove(way);
         slot.budget.void();

@@ -7,8 +7,9 @@ use super::LEASE;
 use crate::scaling::with_capacity;
 use crate::store::{Charge, Tier};
 
-/// A limit of `tier: leased` as the store has it: a bucket is smaller by what nodes may hold unspent. `None` if
-/// the limit cannot be leased, or its burst is less than four times what the rate gives in a lease time.
+/// A limit of `tier: leased` as the store enforces it: a bucket is smaller by the units that nodes
+/// may hold unspent. `None` if the limit cannot be leased, or its burst is less than four times the
+/// units that refill in a lease time.
 pub fn leased(limit: &Limit) -> Option<Limit> {
     match limit {
         Limit::Bucket(bucket) if bucket.burst() == bucket.capacity() => {
@@ -17,7 +18,7 @@ pub fn leased(limit: &Limit) -> Option<Limit> {
             let time = u128::from(one.ticks) * denominator + u128::from(one.part);
             let ticks = u128::from(LEASE.as_micros()) * denominator;
             let held = u64::try_from(ticks.div_ceil(time.max(1))).ok()?;
-            // In fractions: four times what the rate gives, and not what that is rounded up to.
+            // Exact: compares with four times the refill before it is rounded up to whole units.
             let is_large = u128::from(bucket.capacity()) * time >= 4 * ticks;
             let left = bucket.capacity().checked_sub(held).filter(|left| *left > 0)?;
             if is_large { with_capacity(limit, left) } else { None }

@@ -55,8 +55,8 @@ impl Tenant {
 /// Bytes of one tenant besides its list: the tenant, its map entry, and room to grow.
 const TENANT_BYTES: u64 = 4 * size_of::<Tenant>() as u64;
 
-/// Bytes of the first allocation of an empty list, four entries of the larger kind, and of the state
-/// that a block stands beside.
+/// Bytes of the first allocation of an empty list (four entries of the larger kind) and of the
+/// rate's state beside a block.
 const FIRST_LIST_BYTES: u64 = 4 * 24 + size_of::<State>() as u64;
 
 /// Whether a decision changes the state in place or on a copy that replaces it.

@@ -28,9 +28,9 @@ impl<A: Pack<STATE>, const STATE: usize> StateOp<STATE> for Put<'_, A> {
 }
 
 impl MemoryStore {
-    /// Sets the state of the key of this print to one that another store returned, or keeps its own if that owes
-    /// more. `decision` is the other store's decision; it gives the debt class. A key without room
-    /// is not stored.
+    /// Sets the state of the key with this print to one that another store returned, or keeps the
+    /// stored state if it owes more. `decision` is the other store's decision; it gives the debt
+    /// class. A key without room is not stored.
     pub(crate) fn put(
         &self,
         now: Timestamp,
@@ -42,7 +42,7 @@ impl MemoryStore {
         match (limit, state) {
             (Limit::Bucket(bucket), State::Bucket(BucketState { full_at })) => {
                 self.move_to_current_table(print, now, bucket);
-                // Rounded up by less than a tick, as for a bucket of other numbers.
+                // Rounded up by less than a tick, as for a bucket with another denominator.
                 let ticks = full_at.ticks + u64::from(full_at.part > 0);
                 let state = BucketState { full_at: Moment { ticks, part: 0 } };
                 let merge = |own: BucketState, other: &BucketState| {

@@ -42,7 +42,7 @@ struct Shard {
 
 #[derive(Clone, Copy, Debug)]
 struct Open {
-    /// Until when its units are owed.
+    /// When the units stop being owed.
     until: Timestamp,
     expires: Timestamp,
 }
@@ -73,19 +73,19 @@ impl Reservations {
         shard.open.insert((print, id.number()), Open { until, expires: now + RESERVATION_TTL });
     }
 
-    /// Until when the units of a reservation are owed, once; `None` if it is not open.
+    /// Closes a reservation and returns when its units stop being owed; `None` if it is not open.
     fn close(&self, now: Timestamp, print: u64, id: ReservationId) -> Option<Timestamp> {
         let open = lock(self.shard(id)).open.remove(&(print, id.number()))?;
         self.budget.release(BYTES);
         (open.expires > now).then_some(open.until)
     }
 
-    /// Number of open reservations, expired ones included that were not removed yet.
+    /// Number of open reservations, including expired ones that were not removed yet.
     pub(super) fn len(&self) -> u64 {
         self.shards.iter().map(|shard| lock(shard).open.len() as u64).sum()
     }
 
-    /// Number of reservations that were not opened for want of room.
+    /// Number of reservations that were not opened for lack of room.
     pub(super) fn unopened(&self) -> u64 {
         self.unopened.load(Ordering::Relaxed)
     }
@@ -132,7 +132,8 @@ impl MemoryStore {
             return;
         };
         if decision.is_allowed() {
-            // The decision may have been made a moment after `at`: too little is owed rather than too much.
+            // The decision may have been made a moment after `at`. Rounding this way owes too
+            // little rather than too much.
             let at = self.time_of(now, charge);
             self.reservations.open(at, self.print(charge.key), id, at + decision.reset_after);
         }

@@ -15,6 +15,6 @@ pub struct MemoryStats {
     pub overflowed: u64,
     /// Open reservations.
     pub reservations: u64,
-    /// Reservations that were not opened for want of room; their units stay taken.
+    /// Reservations that were not opened for lack of room; their units stay taken.
     pub unreserved: u64,
 }

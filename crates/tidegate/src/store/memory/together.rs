@@ -19,7 +19,8 @@ use crate::clock::Clock;
 use crate::store::{Charge, MAX_TOGETHER};
 use crate::sync::{lock, pause};
 
-/// How often a key gets a slot that others take again, before it is decided on the shared state.
+/// Attempts to give a key a slot that other threads take again, before it is decided on the shared
+/// state.
 const MOST_ENSURED: u32 = 64;
 
 /// The part of the store that a charge goes to.

@@ -94,8 +94,8 @@ impl RedisConfig {
         })
     }
 
-    /// Other servers for limits of a second or less, which are most of the load and least of the
-    /// loss.
+    /// Other servers for limits of a second or less, which cause most of the load and whose lost
+    /// state matters least.
     #[doc(hidden)]
     pub fn per_second(mut self, url: &str) -> Result<Self, StoreError> {
         self.per_second = Some(Servers::parse(url)?);
@@ -320,7 +320,7 @@ impl Servers {
     }
 }
 
-/// Takes the credentials of sentinels out of a query, as they are written before a host.
+/// Removes the credentials of sentinels from a query, and formats them as they precede a host.
 fn sentinel_credentials(query: &str) -> (String, String) {
     let (mut user, mut password, mut rest) = ("", "", Vec::new());
     for field in query.trim_start_matches('?').split('&').filter(|field| !field.is_empty()) {
@@ -336,7 +336,7 @@ fn sentinel_credentials(query: &str) -> (String, String) {
     (credentials, query)
 }
 
-/// The URL for people: no user, no password, whatever is wrong with it.
+/// The URL for messages: without user and password, even if it is invalid.
 fn without_secrets(url: &str) -> String {
     let (scheme, rest) = match url.split_once("://") {
         Some((scheme, rest)) => (format!("{scheme}://"), rest),
@@ -357,7 +357,7 @@ fn without_secrets(url: &str) -> String {
 
 /// Selects a TLS provider unless the program has: without one, the first connection panics.
 fn provide_ciphers() {
-    // Fails if the program has selected a provider, which is fine.
+    // An error means that the program has selected a provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 

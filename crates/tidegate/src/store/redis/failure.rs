@@ -9,7 +9,7 @@ use crate::store::{Misconfigured, StoreError};
 /// How to handle a failed command.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The server does not have the script (any more).
+    /// The server does not have the script, or no longer has it.
     NoScript,
     /// Another node serves the slot, permanently or for this command only.
     Redirected { host: String, port: u16, once: bool },

@@ -42,7 +42,7 @@ pub struct RegistryReport {
     pub nodes: Vec<Node>,
     /// When the registry was last read, by the store's clock; `None` before the first time.
     pub read_at: Option<Timestamp>,
-    /// Why the registry could not be used the last time, if it could not.
+    /// The error of the last access to the registry, if it failed.
     pub error: Option<StoreError>,
     /// Nodes with another policy for a domain of this node: their ids, and those domains.
     pub lagging: Vec<(String, Vec<DomainRevision>)>,
@@ -119,7 +119,7 @@ impl Registry {
 
     /// Registers, and reads the registry.
     pub(super) async fn turn(&self, routes: &Routes) {
-        // Read first: a policy that changes from here on has not been compared.
+        // Read before the policies, so that a later change counts as not compared.
         let change = self.settling.change();
         let held = entry::listed(self.revisions.current().unwrap_or_default());
         let member = Node::write(&self.id, &held);

@@ -53,7 +53,7 @@ struct State {
     change: u64,
     /// Since when all live nodes have had this node's policy.
     agreed_since: Option<Instant>,
-    /// Policies of other nodes that the current wait is for, or that have been waited for.
+    /// Policies of other nodes that the current wait or an earlier one has covered.
     others: BTreeSet<DomainRevision>,
 }
 
@@ -86,7 +86,7 @@ impl Settling {
         Arc::clone(&self.shared.changed)
     }
 
-    /// Starts a wait because the numbers have changed.
+    /// Starts a wait because this node's limits have changed.
     pub(super) fn begin(&self) {
         let mut state = self.shared.lock();
         state.change += 1;

@@ -103,7 +103,8 @@ impl Division {
 }
 
 impl Shard {
-    /// The same charge on this shard, without the place for the denied state, which is the shard's alone.
+    /// The same charge on this shard. It does not report the denied state, because that state is
+    /// the shard's and not the whole key's.
     pub(super) fn charge<'s>(&'s self, charge: &Charge<'s>) -> Charge<'s> {
         let key = Key { scope: self.scope, text: charge.key.text, tag: &self.tag };
         Charge { key, limit: &self.limit, denied_state: None, print: None, ..*charge }
@@ -112,11 +113,11 @@ impl Shard {
 
 /// Two letters that distinguish the tags of shards.
 ///
-/// A cluster finds the slot of a key by CRC-16, which is linear: what two letters change of a slot does
-/// not depend on the tag before them. Each bit of a shard's number is given the letters that halve the
-/// slots once more. So the first two shards are half of all slots apart, the first four a quarter, and
-/// all 256 lie in slots of their own, spread over a cluster's servers as evenly as can be. (Tags that
-/// are kept as a hash lie anywhere.)
+/// A cluster computes the slot of a key by CRC-16, which is linear: the effect of two letters on
+/// the slot does not depend on the tag before them. Each bit of a shard's number selects letters
+/// that halve the distance between slots once more: the first two shards are half of all slots
+/// apart, the first four a quarter, and all 256 have different slots, spread over a cluster's
+/// servers as evenly as possible. Tags that are stored as a hash have arbitrary slots.
 fn mark(number: u32) -> [u8; 2] {
     const HALVES: [u8; 8] = [0x02, 0x01, 0x7d, 0x39, 0x1b, 0x08, 0x04, 0xf1];
     let bits = HALVES.iter().enumerate().filter(|(bit, _)| number >> bit & 1 == 1);

@@ -12,7 +12,7 @@ fn built(builder: tidegate_core::Builder) -> Limit {
     builder.build().unwrap()
 }
 
-/// Whatever the numbers, shards together are the whole: in units exactly, and in rate.
+/// For any limit, the shards add up to the whole limit: exactly in units, and in rate.
 #[test]
 fn shards_together_are_the_whole() {
     for (count, secs) in [(2, 1), (7, 60), (100, 1), (999_983, 60), (1 << 32, 86_400)] {
@@ -76,7 +76,7 @@ fn what_cannot_be_divided_stays_whole() {
     assert!(Division::new(&limit, 1).is_none() && Division::new(&limit, 11).is_none());
 }
 
-/// A cost that only some shards can ever admit goes to those.
+/// A cost that only some shards can ever admit goes to those shards.
 #[test]
 fn large_costs_go_to_the_larger_shards() {
     let limit = built(Limit::token_bucket(Rate::per_second(11)));
@@ -84,7 +84,7 @@ fn large_costs_go_to_the_larger_shards() {
     assert_eq!([2, 3, 4].map(|cost| division.eligible(cost)), [4, 3, 4]);
 }
 
-/// How many shards there are is a part of their keys, and no two keys are the same.
+/// The number of shards is part of their keys, and no two keys are equal.
 #[test]
 fn every_shard_of_every_division_has_a_key_of_its_own() {
     let limit = built(Limit::token_bucket(Rate::per_second(1_000)));

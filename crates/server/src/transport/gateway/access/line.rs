@@ -20,7 +20,7 @@ const MAX_AGENT: usize = 256;
 /// The status of a request whose client has gone before there was a response, as nginx writes it.
 const CLIENT_GONE: u16 = 499;
 
-/// A line under way.
+/// A line under construction.
 struct Line {
     text: String,
     is_json: bool,
@@ -76,7 +76,7 @@ fn class_name(entry: &Entry, class: Class) -> String {
     name.map_or_else(|| class.rank().to_string(), ToOwned::to_owned)
 }
 
-/// At most so many bytes of a text.
+/// The first `most` bytes of a text, cut between characters.
 pub(super) fn bounded(text: &str, most: usize) -> &str {
     let mut end = most.min(text.len());
     while !text.is_char_boundary(end) {
@@ -107,7 +107,7 @@ impl Line {
         }
     }
 
-    /// A text: in quotes in JSON, or if it has characters that end a value.
+    /// A text. It is quoted in JSON, and if it contains characters that end a value.
     fn text(&mut self, name: &str, value: &str) {
         self.name(name);
         let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"\"\\=".contains(&byte);
@@ -118,7 +118,8 @@ impl Line {
             self.text.push_str(quote);
             return;
         }
-        // Control characters are escaped first, and then shown as they were escaped.
+        // Control characters are escaped first. Their backslashes are escaped again here, so that a
+        // reader of the line gets the escapes.
         self.text.push('"');
         for c in printable(value).chars() {
             if matches!(c, '"' | '\\') {

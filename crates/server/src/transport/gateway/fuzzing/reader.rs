@@ -1,14 +1,14 @@
-//! A reader of whole messages by RFC 9112, which shares no code with the guard, the pool or hyper but the parser
-//! of lines.
+//! A reader of whole messages by RFC 9112. It shares only the `httparse` crate with the guard, the
+//! pool and hyper.
 
 use httparse::{EMPTY_HEADER, Header, Request, Response, Status};
 
 /// A message from its first byte to its last.
 #[derive(Debug)]
 pub(super) struct Whole {
-    /// Of a response.
+    /// The status of a response.
     pub(super) status: u16,
-    /// All bytes that belong to it.
+    /// Number of bytes of the message.
     pub(super) length: usize,
     pub(super) body: Vec<u8>,
 }
@@ -21,7 +21,7 @@ enum End {
 }
 
 impl Whole {
-    /// The first request of these bytes; `None` if it is not whole, or servers would disagree.
+    /// The first request of these bytes; `None` if it is incomplete or ambiguous.
     pub(super) fn of_request(bytes: &[u8]) -> Option<Self> {
         let mut fields = [EMPTY_HEADER; 200];
         let mut request = Request::new(&mut fields);
@@ -62,7 +62,7 @@ impl Whole {
     }
 }
 
-/// By the fields; `None` if servers would disagree.
+/// The end of a body by the fields; `None` if servers would disagree.
 fn end(fields: &[Header<'_>]) -> Option<End> {
     let values = |name: &str| -> Vec<&[u8]> {
         let named = fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
@@ -81,7 +81,7 @@ fn end(fields: &[Header<'_>]) -> Option<End> {
     }
 }
 
-/// The number of bytes of a body as it is sent, and what it says.
+/// The number of bytes of an encoded body, and its content.
 fn body(bytes: &[u8], end: &End) -> Option<(usize, Vec<u8>)> {
     match end {
         End::Length(length) => Some((*length, bytes.get(..*length)?.to_vec())),

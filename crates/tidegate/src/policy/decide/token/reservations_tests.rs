@@ -86,7 +86,7 @@ fn other_texts_are_refused() {
     }
 }
 
-/// What a request costs after all, by what is known of it.
+/// The final cost of a request, by the known parts of its outcome.
 #[test]
 fn the_outcome_tells_the_cost_or_leaves_the_reservation_open() {
     let status = RequestOutcome::status;

@@ -9,7 +9,7 @@ fn findings(lines: &str) -> String {
     Policy::load(&[("p.yaml", &text)], Merging::Refuse).findings
 }
 
-/// Sharding is for what one core of Redis cannot follow.
+/// Shards are for rates that one core of Redis cannot decide.
 #[test]
 fn shards_are_advised_against_below_fifty_thousand_a_second() {
     assert_eq!(findings("rate: 50000/s\nshards: 8"), "");

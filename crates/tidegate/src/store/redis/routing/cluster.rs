@@ -333,7 +333,7 @@ mod tests {
         vec![Range { first: 0, last: SLOTS - 1, host: host.into(), port: 1 }]
     }
 
-    /// In any order of answers.
+    /// The majority wins in any order of answers.
     #[test]
     fn a_node_that_was_cut_off_is_outvoted() {
         for (answers, settled_after) in

@@ -2,11 +2,11 @@
 //! if a later one is denied.
 //!
 //! # Promise
-//! Never admits a request that a single call would deny. A reservation is returned only as far as
-//! it is still owed: not the units that a bucket has refilled since, not in a window that is over,
-//! not in a log that has changed since. A reset in between is not noticed: as with any returned
-//! units, the return may then free units that were taken after the reset. While a denied request
-//! holds reservations, and for reservations that are not returned, other requests may be denied.
+//! Never admits a request that a single call would deny. A return frees only units that are still
+//! owed: none that a bucket has refilled since, none in a window that has ended, none in a log that
+//! has changed since. A reset in between goes unnoticed: as with any return, it may then free units
+//! that were taken after the reset. Other requests may be denied while a denied request holds
+//! reservations, and because of reservations that were not returned.
 
 use tidegate_core::{Decision, Op, Timestamp};
 
@@ -30,7 +30,7 @@ impl Reserved<'_> {
             let ScriptArgs { work, reserving, .. } = item.script_args;
             let (work, reserving) = match (work, decision.lease, reserving) {
                 (_, Some(lease), _) => (Work::Operate(Op::Release(lease)), None),
-                // The reservation goes with its units.
+                // Returning the units closes the reservation.
                 (Work::Operate(Op::Take(units @ 1..)), None, Some(Reserving::Open(id))) => {
                     (Work::Operate(Op::Return(units)), Some(Reserving::Close(id)))
                 }
@@ -129,7 +129,7 @@ impl RedisStore {
         Ok(or_untaken(decisions, items))
     }
 
-    /// Reads the other charges of a denied request. The request stays denied; a limit without an
+    /// Reads the other limits of a denied request. The request stays denied; a limit without an
     /// answer keeps its earlier decision, or has none.
     async fn look(
         &self,
@@ -171,7 +171,8 @@ fn look(item: &Item) -> Item {
     Item { name: item.name.clone(), script_args }
 }
 
-/// All decisions; for a limit without an answer, one that says only that nothing was taken.
+/// All decisions. A limit without an answer gets a decision that only states that nothing was
+/// taken.
 fn or_untaken(decisions: Vec<Option<Decision>>, items: &[Item]) -> Vec<Decision> {
     use tidegate_core::{Algorithm, State};
     let unknown = |item: &Item| {

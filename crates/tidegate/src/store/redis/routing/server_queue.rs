@@ -4,8 +4,8 @@
 //! the next command. An idle server therefore answers without delay, and a busy one gets few
 //! commands. The number of commands in flight follows the round trip: a distant server gets more.
 //!
-//! This task times requests out, not their callers: only the task that reads the connection can
-//! tell a silent server from a process that did not run.
+//! This task times requests out, and not their callers, because only the task that reads the
+//! connection can tell a silent server from a process that did not run.
 
 use std::collections::{HashMap, VecDeque};
 use std::pin::Pin;
@@ -232,7 +232,7 @@ impl Sender {
         let connected = match self.connection.connected_soon().await {
             Ok(connected) => connected,
             Err(error) => {
-                // What few commands need is boxed, so that the task of a command is small.
+                // Boxed, because few commands need it and the task of a command should be small.
                 Box::pin(self.failed(Failure::Refused(error.clone()), requests)).await;
                 return Some(error);
             }
@@ -275,7 +275,7 @@ impl Sender {
         let mut sending = Box::pin(async move {
             let reply = sender.send_as(&call, &to, Text::Hash, (asking, now)).await;
             let reply = match reply {
-                // Only once: a script sent with its text cannot be unknown.
+                // Retried only once: the server cannot lack a script that is sent with its text.
                 Err(Failure::NoScript) => {
                     Box::pin(sender.send_as(&call, &to, Text::Whole, (asking, now))).await
                 }

@@ -75,7 +75,7 @@ pub(in crate::store::redis) struct Call {
     /// The newest entry of each key, by a hash of its name. Only the newest may be repeated, to
     /// keep the order. Empty while there is only one entry.
     newest: HashMap<u64, usize, RandomState>,
-    /// Whether some key may have more than one entry.
+    /// Whether a key may have more than one entry.
     meets_again: bool,
     /// For each request, the position of its charges in the reply.
     requests: Vec<ReplySlot>,
@@ -292,7 +292,8 @@ impl Call {
         Ok(Run { decisions, left: state })
     }
 
-    /// The charges of one request. If one was denied, those that fit report their state.
+    /// The decisions of one request. If one charge was denied, the charges that fit report their
+    /// state.
     fn group(
         &self,
         first: usize,
@@ -309,7 +310,7 @@ impl Call {
                 Work::Dump => return Ok(Answered::State(answer.state.clone(), now)),
                 Work::Operate(Op::Take(units)) if denied && answer.admitted > 0 => Op::Read(units),
                 Work::Operate(op) => op,
-                // No caller waits for it; it reports the state as a read.
+                // No caller waits for an undo; it reports the state as a read does.
                 Work::Undo { .. } => Op::Return(0),
             };
             decided.push((answer.decide(&limit, now, op)?, &answer.state));
@@ -321,11 +322,12 @@ impl Call {
 /// The results of repeated takes.
 struct Run {
     decisions: Vec<Decision>,
-    /// The state after all of them. If any was denied, the last one was, and would be again.
+    /// The state after all repetitions. If any was denied, the last one was, and it would be denied
+    /// again.
     left: State,
 }
 
-/// The result of one of them.
+/// The result of one repetition.
 fn alone(run: &Run, nth: usize, now: Timestamp) -> Answered {
     let mut decided = Decided::new(now, 1);
     decided.push((run.decisions[nth], &run.left));

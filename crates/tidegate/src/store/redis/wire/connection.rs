@@ -32,7 +32,7 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(
 #[derive(Clone, Debug)]
 pub(in crate::store::redis) enum Target {
     Fixed(ConnectionInfo),
-    /// A cluster node; it knows by its slots which keys it may decide.
+    /// A cluster node, which decides only the keys of its slots.
     Node(ConnectionInfo),
     /// The primary that sentinels currently name.
     Primary(Watched),
@@ -60,7 +60,7 @@ pub(in crate::store::redis) struct Connection {
 
 #[derive(Clone)]
 enum State {
-    /// A first attempt is in progress: worth waiting for.
+    /// The first attempt to connect is in progress; requests wait for it.
     Connecting,
     Up(Connected),
     Down(StoreError),
@@ -169,8 +169,8 @@ impl Connection {
         if self.started.load(Ordering::Relaxed) { deadline } else { deadline.max(2 * unmeasured) }
     }
 
-    /// How long an attempt to connect may take: less for a server known to be nearby, so that a
-    /// dead server does not delay the connection to its successor.
+    /// How long an attempt to connect may take. A server known to be nearby gets less time, so that
+    /// a dead server does not delay the connection to its successor.
     fn connect_timeout(&self) -> Duration {
         let known = self.round_trip.mean().map(|mean| LOST + 8 * mean);
         known.map_or(self.patience, |known| known.min(self.patience))
@@ -371,7 +371,7 @@ impl Connection {
             if timeout(HEARTBEAT, self.broken.notified()).await.is_ok() {
                 return;
             }
-            // Silent sentinels must not delay what a request has found out.
+            // Silent sentinels must not delay the reaction to a failure that a request has found.
             tokio::select! {
                 () = self.broken.notified() => return,
                 () = self.look(connected, &beat) => {}

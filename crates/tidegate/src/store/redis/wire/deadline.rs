@@ -11,7 +11,7 @@
 //! |---|---|
 //! | deadline | 2 × round trip + 4 × its deviation, at least [`SHORTEST`], at most [`LONGEST`] |
 //! | tick | an eighth of the limit, at least 2 ms |
-//! | counted per tick | at most 1.5 ticks, and never less than the tick and 1 ms |
+//! | counted per tick | at most 1.5 ticks, or the tick and 1 ms if that is longer |
 //! | commands in flight | [`PER_MILLISECOND`] for each millisecond of the shortest round trip, at least [`FEWEST`] |
 
 use std::future::Future;
@@ -197,7 +197,8 @@ impl RoundTrip {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX / 8).min(u64::MAX / 8);
         let mut measured = self.lock();
         *measured = Some(match *measured {
-            // A server that is suddenly further away must not be late many times first.
+            // One late reply is enough for the deadline to follow a server that is suddenly further
+            // away.
             Some(known) if took <= known.deadline() => {
                 let difference = known.mean.abs_diff(micros);
                 Measured {

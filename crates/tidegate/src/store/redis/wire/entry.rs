@@ -1,4 +1,4 @@
-//! Registry entries: how a node writes its own and parses those of others.
+//! Registry entries: how a node formats its own entry and parses the entries of other nodes.
 
 use std::collections::BTreeSet;
 use std::hash::Hasher as _;

@@ -45,8 +45,8 @@ impl Script {
 }
 
 /// One script for each family's single take, one for takes on buckets, and one for everything else.
-/// They are few, so that the self-test runs them all: a script that the server does not know is
-/// sent again, after requests that were made later.
+/// The self-test runs all of them, so there must be few. A call whose script the server does not
+/// know is sent again, and later requests overtake it.
 #[derive(Debug)]
 pub(in crate::store::redis) struct Scripts {
     pub(in crate::store::redis) time: TimeSource,

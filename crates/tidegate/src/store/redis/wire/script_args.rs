@@ -106,7 +106,7 @@ impl ScriptArgs {
             Op::ReturnOwed { units: 0, .. } => Verb::Read(0),
             Op::Return(_) | Op::ReturnOwed { .. } if in_flight => Verb::Read(0),
             Op::ReturnOwed { units, .. } => Verb::Owed(units),
-            // What is still owed is known to the reservation.
+            // The reservation records which units are still owed.
             Op::Return(units) if Reserving::closes(self.reserving) => Verb::Owed(units),
             Op::Return(units) => Verb::Give(units),
             Op::Force(units) => Verb::Force(units),
