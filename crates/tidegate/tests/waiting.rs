@@ -521,11 +521,11 @@ fn no_more_than_so_many_wait() {
 #[tokio::test(start_paused = true)]
 async fn a_timeout_around_it_cancels_the_wait() {
     let (limiter, clock) = spent();
-    let patience = Duration::from_secs(5);
-    assert!(tokio::time::timeout(patience, limiter.until_ready("k")).await.is_err());
+    let timeout = Duration::from_secs(5);
+    assert!(tokio::time::timeout(timeout, limiter.until_ready("k")).await.is_err());
     assert!(no_caller_waits(&limiter));
     clock.advance(SECOND);
-    let verdict = tokio::time::timeout(patience, limiter.until_ready("k")).await.unwrap();
+    let verdict = tokio::time::timeout(timeout, limiter.until_ready("k")).await.unwrap();
     assert!(verdict.is_allowed());
 }
 
