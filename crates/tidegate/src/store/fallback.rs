@@ -23,7 +23,7 @@
 //!
 //! # Promise
 //! Takes, reads, returns and debits never fail. Resets, and leases that the store has granted, fail while the store
-//! is unavailable. Returned units reduce the pending debits; the rest is dropped. A return whose answer was lost may
+//! is unavailable, and a batch with one of them takes no units. Returned units reduce the pending debits; the rest is dropped. A return whose answer was lost may
 //! have been carried out, and is dropped too.
 //!
 //! Of several charges together, those whose server is unavailable are read first and taken last: a request that
@@ -230,6 +230,7 @@ impl<S: Store + 'static> Layers<S> {
         }
         // Shares are decided at the present time, however long the store took.
         let now = self.later(now);
+        self.check_decidable(self.time(now), partition.here.iter().zip(&errors))?;
         for (charge, error) in partition.here.iter().zip(&errors) {
             source = source.max(self.decide_alone(now, Batch::one(charge), error, &mut own)?);
         }
