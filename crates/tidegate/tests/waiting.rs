@@ -545,7 +545,7 @@ async fn waiting_can_be_spawned_and_moved_between_threads() {
 
 /// On the real clock: never faster than the limit allows, and every waiter is served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn on_the_real_clock_nobody_is_early() {
+async fn on_the_real_clock_no_waiter_is_early() {
     const TASKS: u64 = 64;
     const KEYS: u64 = 4;
     const EACH: u64 = 5;
