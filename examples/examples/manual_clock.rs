@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn one_users_guesses_lock_nobody_else() {
+    fn one_users_guesses_lock_no_other_user_out() {
         let (login, _) = login();
         for _ in 0..9 {
             login.attempt("mallory", "guess");

@@ -35,6 +35,9 @@ core.register_action("tidegate", { "http-req" }, function(txn, url)
     end
 
     local answer = core.httpclient():get({ url = url, headers = headers, timeout = 1000 })
+    local kind = answer and answer.headers and answer.headers["content-type"]
+    -- If Tidegate does not answer, HAProxy itself answers with a page: 502, 503 or 504.
+    if kind and kind[0]:find("text/html", 1, true) then answer = nil end
     txn:set_var("txn.tidegate", answer and answer.status or 0)
     for header, variable in pairs(answered) do
         local values = answer and answer.headers and answer.headers[header]

@@ -106,7 +106,7 @@ pub(crate) fn run(summary: &mut Summary) -> Result<(), Failure> {
     tests.run()?;
     let mut with = servers.join(", ");
     if !left_out.is_empty() {
-        with += &format!("; LEFT OUT, for they could not be had: {}", left_out.join(", "));
+        with += &format!("; LEFT OUT, could not be installed: {}", left_out.join(", "));
     }
     summary.passed(format!("unit, property, doc and tidy tests with {with}"));
 

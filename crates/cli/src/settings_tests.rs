@@ -108,11 +108,11 @@ const REFERENCE: &str = "# Settings
 <!-- Written by the test `the_reference_is_up_to_date` of tidegate-cli from the table that reads them. -->
 
 `tidegate serve` reads the settings file (`--settings FILE`, YAML), the environment and its flags; flags have precedence over
-the environment, and the environment over the file. In the file, a dot is a nested map: `store.deadline` is
+the environment, and the environment over the file. In the file, a dot is a nested map: `store.namespace` is
 
 ```yaml
 store:
-  deadline: 5ms
+  namespace: tg
 ```
 
 If a setting or value is unknown or out of bounds, the daemon reports its place and does not start.

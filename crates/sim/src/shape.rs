@@ -52,10 +52,12 @@ impl Shape {
         match self {
             Self::BoundaryBurst => "the whole limit just before a window ends, again just after",
             Self::WindowDrip => "the whole limit as a window ends, then a drip at twice the rate",
-            Self::RetryStorm => "3x the limit at once; the denied hammer, back off or wait as told",
+            Self::RetryStorm => {
+                "3x the limit at once; denied clients retry at once, back off or honour retry_after"
+            }
             Self::Steady => "90 % of the rate, a little uneven",
             Self::IdleThenBurst => "idle for half an hour or longer, then 2x the limit at once",
-            Self::BatchJob => "eight workers, 3x the limit to do, waiting as told",
+            Self::BatchJob => "eight workers with 3x the limit of work, which honour retry_after",
             Self::FlashSale => "half the rate, then 10x the limit within half a period",
         }
     }

@@ -521,11 +521,11 @@ fn no_more_than_so_many_wait() {
 #[tokio::test(start_paused = true)]
 async fn a_timeout_around_it_cancels_the_wait() {
     let (limiter, clock) = spent();
-    let patience = Duration::from_secs(5);
-    assert!(tokio::time::timeout(patience, limiter.until_ready("k")).await.is_err());
+    let timeout = Duration::from_secs(5);
+    assert!(tokio::time::timeout(timeout, limiter.until_ready("k")).await.is_err());
     assert!(no_caller_waits(&limiter));
     clock.advance(SECOND);
-    let verdict = tokio::time::timeout(patience, limiter.until_ready("k")).await.unwrap();
+    let verdict = tokio::time::timeout(timeout, limiter.until_ready("k")).await.unwrap();
     assert!(verdict.is_allowed());
 }
 
@@ -545,7 +545,7 @@ async fn waiting_can_be_spawned_and_moved_between_threads() {
 
 /// On the real clock: never faster than the limit allows, and every waiter is served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn on_the_real_clock_nobody_is_early() {
+async fn on_the_real_clock_no_waiter_is_early() {
     const TASKS: u64 = 64;
     const KEYS: u64 = 4;
     const EACH: u64 = 5;

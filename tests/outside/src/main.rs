@@ -10,8 +10,9 @@ use http::HeaderMap;
 use http::request::Parts;
 use tidegate::policy::{PolicyLimiter, Watch};
 use tidegate::store::memory::MemoryStore;
-use tidegate::store::redis::{RedisConfig, RedisStore};
-use tidegate::{Limit, Limiter, Permit, Rate, Verdict};
+use tidegate::store::redis::RedisConfig;
+use tidegate::store::shared::{SharedOptions, SharedStore};
+use tidegate::{Clock, Limit, Limiter, Permit, Rate, Verdict};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -40,7 +41,8 @@ fn concurrency(user: u64) -> Outcome<(Permit, Permit, Verdict)> {
 
 /// The same limit on every node, in Redis.
 async fn redis(url: &str, address: IpAddr) -> Outcome<[bool; 2]> {
-    let store = RedisStore::connect(RedisConfig::new(url)?).await?;
+    let config = RedisConfig::new(url)?;
+    let store = SharedStore::connect(config, SharedOptions::default(), Clock::default()).await?;
     let limit = Limit::sliding_window(Rate::new(1, Duration::from_secs(3_600))).build()?;
     let limiter = Limiter::builder().limit("per address", limit).shared(store)?;
     let route = (address, "/login");

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use tidegate_tests::hostile::{Effort, Kind, NormalStats, ask, attack, measure, table};
 
+/// The target: a hostile client makes the p99 of normal clients at most this many times longer.
+const MAX_RATIO: f64 = 3.0;
+
 const USAGE: &str = "usage: hostile [--rounds N] [--seconds N] [--only KIND] [--write FILE]";
 
 fn main() -> ExitCode {
@@ -17,7 +20,8 @@ fn main() -> ExitCode {
         _ => run_measure(&words),
     };
     match done {
-        Some(()) => ExitCode::SUCCESS,
+        Some(true) => ExitCode::SUCCESS,
+        Some(false) => ExitCode::FAILURE,
         None => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
@@ -26,20 +30,20 @@ fn main() -> ExitCode {
 }
 
 /// Runs the hostile client: its kind, three addresses, and milliseconds.
-fn run_attack(words: &[String]) -> Option<()> {
+fn run_attack(words: &[String]) -> Option<bool> {
     let (kind, words) = words.split_first()?;
     let (transports, length) = transports(words)?;
     let done = attack(Kind::named(kind)?, transports, length);
     println!("{done}");
-    Some(())
+    Some(true)
 }
 
 /// Runs the normal clients: three addresses, and milliseconds.
-fn run_normal(words: &[String]) -> Option<()> {
+fn run_normal(words: &[String]) -> Option<bool> {
     let (transports, length) = transports(words)?;
     let NormalStats { answered, failed, p99 } = ask(&transports, length);
     println!("{answered} {failed} {}", p99.as_micros());
-    Some(())
+    Some(true)
 }
 
 /// The addresses for RESP, HTTP and gRPC, and the time to use them.
@@ -49,7 +53,8 @@ fn transports(words: &[String]) -> Option<([SocketAddr; 3], Duration)> {
     Some(([resp?, http?, grpc?], Duration::from_millis(millis.parse().ok()?)))
 }
 
-fn run_measure(words: &[String]) -> Option<()> {
+/// Measures, and returns whether every ratio is within the target.
+fn run_measure(words: &[String]) -> Option<bool> {
     let mut effort = Effort { rounds: 7, part: Duration::from_secs(3) };
     let (mut kinds, mut page) = (Kind::ALL.to_vec(), None::<PathBuf>);
     let mut words = words.iter();
@@ -82,5 +87,14 @@ fn run_measure(words: &[String]) -> Option<()> {
     }
     let table = table(&rows);
     println!("\n{table}");
-    page.is_none_or(|page| std::fs::write(page, table).is_ok()).then_some(())
+    if page.is_some_and(|page| std::fs::write(page, table).is_err()) {
+        return None;
+    }
+    let mut is_met = true;
+    for row in rows.iter().filter(|row| row.ratio() > MAX_RATIO) {
+        let (name, ratio) = (row.kind.name(), row.ratio());
+        eprintln!("{name}: {ratio:.1} times the p99 without it, above the target of {MAX_RATIO}");
+        is_met = false;
+    }
+    Some(is_met)
 }

@@ -1,20 +1,14 @@
 //! Shares of the CPU: a bounded one for the hostile client, and priorities for the processes that are measured.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-/// The folder of control groups, in version 1.
-const GROUPS: &str = "/sys/fs/cgroup/cpu";
+use crate::servers::CpuGroup;
 
-/// Microseconds of CPU time in each period: a fifth of a core. The period is short, so that the
-/// hostile client never pauses for long.
-const QUOTA: &str = "1000";
-const PERIOD: &str = "5000";
-
-/// The smallest weight. A hostile client stands for another machine, so it takes CPU time from the
-/// daemon only by its requests.
-const WEIGHT: &str = "2";
+/// CPU time in each period: a fifth of a core. The period is short, so that the hostile client never
+/// pauses for long.
+const QUOTA: Duration = Duration::from_millis(1);
+const PERIOD: Duration = Duration::from_millis(5);
 
 /// The way in which a process is limited to its CPU share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +23,7 @@ pub enum Bound {
 
 /// Ends the bound when dropped.
 #[derive(Debug)]
-pub(super) struct Share(Option<PathBuf>);
+pub(super) struct Share(Option<CpuGroup>);
 
 impl Share {
     pub(super) const fn bound(&self) -> Bound {
@@ -37,29 +31,16 @@ impl Share {
     }
 }
 
-impl Drop for Share {
-    fn drop(&mut self) {
-        if let Some(group) = &self.0 {
-            // Empty once the process has ended.
-            let _ = fs::remove_dir(group);
-        }
-    }
-}
-
-/// Limits a process to its share.
+/// Limits a process to its share. A hostile client stands for another machine, so it takes CPU time
+/// from the daemon only by its requests.
 pub(super) fn limit(process: &Child) -> Share {
-    let pid = process.id().to_string();
-    let group = Path::new(GROUPS).join(format!("tidegate-hostile-{pid}"));
-    let grouped = fs::create_dir(&group)
-        .and_then(|()| fs::write(group.join("cpu.cfs_period_us"), PERIOD))
-        .and_then(|()| fs::write(group.join("cpu.cfs_quota_us"), QUOTA))
-        .and_then(|()| fs::write(group.join("cpu.shares"), WEIGHT))
-        .and_then(|()| fs::write(group.join("cgroup.procs"), &pid));
-    if grouped.is_ok() {
+    let pid = process.id();
+    let group = CpuGroup::confined(QUOTA, PERIOD);
+    if let Ok(group) = group.and_then(|group| group.add(pid).map(|()| group)) {
         return Share(Some(group));
     }
-    let _ = fs::remove_dir(&group);
-    let _ = Command::new("renice").args(["-n", "19", "-p", &pid]).stdout(Stdio::null()).status();
+    let words = ["-n", "19", "-p", &pid.to_string()];
+    let _ = Command::new("renice").args(words).stdout(Stdio::null()).status();
     Share(None)
 }
 

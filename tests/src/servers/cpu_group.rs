@@ -19,6 +19,9 @@ const PREFIX: &str = "tidegate-test-";
 /// The largest weights that the kernel accepts; a group has 1024 and 100 unless configured.
 const MAX_SHARES: &str = "262144";
 const MAX_WEIGHT: &str = "10000";
+/// The smallest ones.
+const MIN_SHARES: &str = "2";
+const MIN_WEIGHT: &str = "1";
 /// The highest priority by `nice`.
 const HIGHEST_NICE: i32 = -20;
 /// The kernel removes a process from its group shortly after its end.
@@ -28,10 +31,21 @@ const REMOVAL_LIMIT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct CpuGroup(PathBuf);
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     V1,
     V2,
+}
+
+/// A file of a group, and its content.
+type Setting = (&'static str, String);
+
+/// The limit of a group to `quota` of every `period`. In version 1 the period has a file of its own.
+fn limit(version: Version, quota: Duration, period: Duration) -> Setting {
+    match version {
+        Version::V1 => ("cpu.cfs_quota_us", quota.as_micros().to_string()),
+        Version::V2 => ("cpu.max", format!("{} {}", quota.as_micros(), period.as_micros())),
+    }
 }
 
 impl CpuGroup {
@@ -40,10 +54,24 @@ impl CpuGroup {
     /// # Errors
     /// If no group can be created: that needs root, and a cgroup file system that can be written.
     pub fn limited(quota: Duration) -> io::Result<Self> {
-        let (quota, period) = (quota.as_micros(), CPU_PERIOD.as_micros());
+        Self::create(|version| vec![limit(version, quota, CPU_PERIOD)])
+    }
+
+    /// Creates a group whose processes together run for at most `quota` of every `period`, and only
+    /// when no process of another group wants the CPU.
+    ///
+    /// # Errors
+    /// As [`CpuGroup::limited`].
+    pub fn confined(quota: Duration, period: Duration) -> io::Result<Self> {
         Self::create(|version| match version {
-            Version::V1 => ("cpu.cfs_quota_us", quota.to_string()),
-            Version::V2 => ("cpu.max", format!("{quota} {period}")),
+            Version::V1 => vec![
+                ("cpu.cfs_period_us", period.as_micros().to_string()),
+                limit(version, quota, period),
+                ("cpu.shares", MIN_SHARES.into()),
+            ],
+            Version::V2 => {
+                vec![limit(version, quota, period), ("cpu.weight", MIN_WEIGHT.into())]
+            }
         })
     }
 
@@ -53,8 +81,8 @@ impl CpuGroup {
     /// As [`CpuGroup::limited`].
     pub fn favoured() -> io::Result<Self> {
         Self::create(|version| match version {
-            Version::V1 => ("cpu.shares", MAX_SHARES.into()),
-            Version::V2 => ("cpu.weight", MAX_WEIGHT.into()),
+            Version::V1 => vec![("cpu.shares", MAX_SHARES.into())],
+            Version::V2 => vec![("cpu.weight", MAX_WEIGHT.into())],
         })
     }
 
@@ -73,12 +101,12 @@ impl CpuGroup {
     }
 
     /// Creates a group below the group of this process, or below the nearest ancestor that allows it.
-    fn create(setting: impl Fn(Version) -> (&'static str, String)) -> io::Result<Self> {
+    fn create(settings: impl Fn(Version) -> Vec<Setting>) -> io::Result<Self> {
         let (version, parents) = parents(&fs::read_to_string("/proc/self/cgroup")?);
-        let (file, value) = setting(version);
+        let settings = settings(version);
         let mut failure = io::Error::other("no CPU cgroup is mounted");
         for parent in parents {
-            match Self::create_in(&parent, version, file, &value) {
+            match Self::create_in(&parent, version, &settings) {
                 Ok(group) => return Ok(group),
                 Err(error) => failure = io::Error::other(format!("{}: {error}", parent.display())),
             }
@@ -86,16 +114,18 @@ impl CpuGroup {
         Err(failure)
     }
 
-    fn create_in(parent: &Path, version: Version, file: &str, value: &str) -> io::Result<Self> {
+    fn create_in(parent: &Path, version: Version, settings: &[Setting]) -> io::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         remove_leftovers(parent);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let group = Self(parent.join(format!("{PREFIX}{}-{number}", process::id())));
         fs::create_dir(&group.0)?;
-        if version == Version::V2 && !group.0.join(file).is_file() {
-            fs::write(parent.join("cgroup.subtree_control"), "+cpu")?;
+        for (file, value) in settings {
+            if version == Version::V2 && !group.0.join(file).is_file() {
+                fs::write(parent.join("cgroup.subtree_control"), "+cpu")?;
+            }
+            fs::write(group.0.join(file), value)?;
         }
-        fs::write(group.0.join(file), value)?;
         Ok(group)
     }
 }

@@ -6,8 +6,10 @@
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 
-use tidegate_server::{Answers, RateLimitService};
-use tidegate_tests::http::connect;
+use tidegate::policy::{Merging, Policy};
+use tidegate::store::redis::RedisConfig;
+use tidegate_server::{Answers, RateLimitService, Server, Settings, serve};
+use tidegate_tests::http::{connect, get};
 use tidegate_tests::servers::{Envoy, Proxy, by_debian, by_variable, envoy_program, wait_until};
 
 use crate::envoy::{CONFIG, daemon_with as grpc_daemon, patient};
@@ -29,12 +31,26 @@ requests:
       descriptors: [{entries: [{key: field, query: user}]}]
     - path: /cookie.html
       descriptors: [{entries: [{key: cookie, cookie: sid}]}]
+    - path: /shed.html
+      descriptors: [{entries: [{key: shed, value: all}]}]
 descriptors:
   - {key: route, rate: 3/day}
   - {key: header, rate: 3/day}
   - {key: token, rate: 3/day}
   - {key: field, rate: 3/day}
   - {key: cookie, rate: 3/day}
+  - {key: shed, rate: 3/day, status: 503}
+";
+
+/// Without its store, a service with this policy denies one page with 503.
+const FAIL_CLOSED: &str = "
+domain: site
+requests:
+  rules:
+    - path: /closed.html
+      descriptors: [{entries: [{key: closed, value: all}]}]
+descriptors:
+  - {key: closed, rate: 3/day, on_store_failure: deny}
 ";
 
 /// Ways to write `/login.html` that common servers serve as such.
@@ -166,10 +182,24 @@ fn holds(address: SocketAddr, requests: impl IntoIterator<Item = (String, String
     }
 }
 
+/// A page is refused with 503, and with the seconds until a retry.
+fn is_shed(address: SocketAddr, path: &str) {
+    let answer = get(address, path, "");
+    assert_eq!(answer.status, 503, "{answer:?}");
+    let wait = answer.header("retry-after").and_then(|wait| wait.parse().ok());
+    assert!(wait.is_some_and(|wait: u64| (1..=10).contains(&wait)), "{answer:?}");
+}
+
+/// Exhausts a limit with `status: 503`, which is refused as one with 429 is.
+fn sheds(address: SocketAddr) {
+    let paths = ["/shed.html", "//shed.html", "/shed.html?x=1"];
+    holds(address, paths.map(|path| (path.to_owned(), String::new())));
+}
+
 /// Tries everything through a proxy that asks at `/v1/auth`.
 fn withstands(proxy: &Proxy) {
     let address = proxy.address();
-    for page in ["login", "key", "token", "field", "cookie", "free"] {
+    for page in ["login", "key", "token", "field", "cookie", "shed", "free"] {
         proxy.write(&format!("site/{page}.html"), PAGE);
     }
     wait_until("it serves", TIMEOUT, || is_served(address, "/free.html", ""));
@@ -188,7 +218,62 @@ fn withstands(proxy: &Proxy) {
     holds(address, TOKENS.iter().map(|token| same("/token.html", token)));
     holds(address, FIELDS.iter().map(|field| same(field, "")));
     holds(address, COOKIES.iter().map(|cookie| same("/cookie.html", cookie)));
+    sheds(address);
+    is_shed(address, "/shed.html");
     assert!(is_served(address, "/free.html", ""), "it still serves: {}", proxy.log_tail());
+}
+
+/// A daemon that never reaches its Redis.
+fn daemon_without_store() -> Server {
+    let config = RedisConfig::new("redis://127.0.0.1:1").expect("a URL").start_without_server();
+    let service = RateLimitService::connect(config).expect("an outage at start is no error");
+    let loaded = Policy::load(&[("policy.yaml", FAIL_CLOSED)], Merging::Refuse);
+    service.replace(loaded.policy.unwrap_or_else(|| panic!("{}", loaded.findings)));
+    let settings = Settings { http: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
+    serve(&settings, &service).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// While the store is unavailable, `on_store_failure: deny` denies behind a proxy as well.
+fn fails_closed(proxy: &Proxy) {
+    let address = proxy.address();
+    for page in ["closed", "free"] {
+        proxy.write(&format!("site/{page}.html"), PAGE);
+    }
+    wait_until("it serves", TIMEOUT, || is_served(address, "/free.html", ""));
+    for _ in 0..5 {
+        is_shed(address, "/closed.html");
+    }
+    assert!(is_served(address, "/free.html", ""), "it still serves: {}", proxy.log_tail());
+}
+
+#[test]
+fn nginx_refuses_what_is_denied_because_the_store_is_unavailable() {
+    let daemon = daemon_without_store();
+    let addresses = [("127.0.0.1:8080", http(&daemon))];
+    fails_closed(&Proxy::start(&by_debian("nginx"), &NGINX, "nginx", &addresses));
+}
+
+#[test]
+fn haproxy_refuses_what_is_denied_because_the_store_is_unavailable() {
+    let daemon = daemon_without_store();
+    let addresses = [("127.0.0.1:8080", http(&daemon)), ("127.0.0.1:8001", site())];
+    fails_closed(&Proxy::start(&by_debian("haproxy"), &HAPROXY, "haproxy", &addresses));
+}
+
+#[test]
+fn caddy_refuses_what_is_denied_because_the_store_is_unavailable() {
+    let Some(program) = by_variable("TIDEGATE_CADDY") else { return };
+    let daemon = daemon_without_store();
+    let addresses = [("127.0.0.1:8080", http(&daemon))];
+    fails_closed(&Proxy::start(&program, &["run", "--config", "Caddyfile"], "caddy", &addresses));
+}
+
+#[test]
+fn traefik_refuses_what_is_denied_because_the_store_is_unavailable() {
+    let Some(program) = by_variable("TIDEGATE_TRAEFIK") else { return };
+    let daemon = daemon_without_store();
+    let addresses = [("127.0.0.1:8080", http(&daemon)), ("127.0.0.1:8001", site())];
+    fails_closed(&Proxy::start(&program, &["--configFile=traefik.yaml"], "traefik", &addresses));
 }
 
 #[test]
@@ -302,6 +387,8 @@ fn no_request_bypasses_a_limit_through_envoy_with_ext_authz() {
     holds(address, TOKENS.iter().map(|token| same("/token.html", token)));
     holds(address, FIELDS.iter().map(|field| same(field, "")));
     holds(address, COOKIES.iter().map(|cookie| same("/cookie.html", cookie)));
+    sheds(address);
+    assert_eq!(get(address, "/shed.html", "").status, 503);
     assert!(is_served(address, "/free.html", ""), "it still serves");
 }
 

@@ -133,7 +133,7 @@ fn nginx_in_front_of_a_service_limits_by_key() {
 
 /// An unknown domain must not admit all requests.
 #[test]
-fn nginx_that_asks_for_no_domain_serves_nobody() {
+fn nginx_with_an_unknown_domain_serves_no_request() {
     // A daemon that knows no policy.
     let service = RateLimitService::new().expect("memory");
     let settings = Settings { http: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };

@@ -48,7 +48,7 @@ fn replace(folder: &Path, text: &str) {
 
 /// 100 changes a second for ten seconds, half of them broken.
 #[test]
-fn a_storm_of_changes_disturbs_nobody() {
+fn a_storm_of_changes_disturbs_no_request() {
     let folder = std::env::temp_dir().join(format!("tidegate-storm-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a temporary folder");
     replace(&folder, &version(0));

@@ -259,7 +259,7 @@ fn overrides_hold_for_every_transport_and_end() {
 }
 
 #[test]
-fn the_kill_switch_lets_everybody_through_and_counts() {
+fn the_kill_switch_admits_every_request_and_counts() {
     let daemon = daemon(None);
     for target in
         [json!({ "limit": "api/user#" }), json!({ "domain": "api" }), json!({ "all": true })]
@@ -278,7 +278,7 @@ fn the_kill_switch_lets_everybody_through_and_counts() {
 }
 
 #[test]
-fn a_reset_lets_somebody_start_afresh() {
+fn a_reset_lets_a_key_start_afresh() {
     let daemon = daemon(None);
     assert_eq!((daemon.passed("bob"), daemon.passed("ann")), (4, 4));
     let whose = json!({ "domain": "api", "descriptors": [[["user", "bob"]]] });

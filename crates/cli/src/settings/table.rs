@@ -354,7 +354,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     setting(
         "store.pipeline",
         Kind::Number(1, 1 << 16),
-        "Maximum number of commands in flight per Redis server; the actual number follows the round trip",
+        "Maximum number of commands in flight per Redis server, and on a cluster per hash slot, so that busy slots do not delay the others; the actual number follows the round trip. `store.max_in_flight` bounds each server",
     )
     .default("1024"),
     setting(

@@ -17,7 +17,7 @@ use tidegate_tests::http;
 use tidegate_tests::rls::{RateLimitRequest, Unit};
 use tidegate_tests::servers::RedisServer;
 
-/// Polls until the condition holds, for at most [`PATIENCE`].
+/// Polls until the condition holds, for at most [`TIMEOUT`].
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     const PAUSE: Duration = Duration::from_millis(20);
     for _ in 0..TIMEOUT.as_millis() / PAUSE.as_millis() {
@@ -361,6 +361,7 @@ fn compat_envoy_neither_shows_nor_changes_keys_beyond_loopback() {
     assert_eq!((ask("/v1/check", ""), ask("/v1/check", "")), (200, 429));
     assert_eq!(ask("/v1/refund", ""), 403);
     assert_eq!(ask("/v1/check", ""), 429, "nothing was returned");
+    denials_carry_retry_after(&daemon);
     let hot = daemon.admin("GET /v1/hot-keys");
     assert!(hot.status == 403 && hot.body.contains("listen.admin.token_file"), "{hot:?}");
     assert_eq!(daemon.admin("GET /rlconfig").status, 200);
@@ -382,6 +383,18 @@ fn compat_envoy_neither_shows_nor_changes_keys_beyond_loopback() {
     assert_eq!(daemon.admin("GET /v1/hot-keys").status, 401);
     let hot = http::ask(daemon.address("admin"), "GET /v1/hot-keys", known, "");
     assert!(hot.status == 200 && hot.body.contains("api/user=81b637d8fcd2c6da"), "{hot:?}");
+}
+
+/// As Envoy and callers of `/json` get them: the key `bob` is exhausted for an hour.
+fn denials_carry_retry_after(daemon: &Daemon) {
+    let question = r#"{"domain":"api","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}"#;
+    let denied = http::ask(daemon.address("HTTP"), "POST /json", "", question);
+    let seconds = |wait: Option<&str>| wait.and_then(|wait| wait.parse::<u64>().ok());
+    let is_wait = |wait: Option<&str>| seconds(wait).is_some_and(|it| (1..=3_600).contains(&it));
+    assert!(denied.status == 429 && is_wait(denied.header("retry-after")), "{denied:?}");
+    let mut client = GrpcClient::connect(daemon.address("gRPC").parse().unwrap());
+    let denied = client.should_rate_limit(&RateLimitRequest::one("api", "user", "bob")).unwrap();
+    assert!(!denied.is_ok() && is_wait(denied.header("retry-after")), "{denied:?}");
 }
 
 /// Conditions that weaken limits are logged.

@@ -25,9 +25,10 @@
 //!
 //! # Promise
 //! Takes, reads, returns and debits never fail. Resets, releases and renewals of leases that the
-//! store granted, and settlements of reservations fail while the store is unavailable. Returned
-//! units reduce the pending debit of their key; units beyond it are dropped. A return whose answer
-//! was lost is dropped, because the store may have carried it out.
+//! store granted, and settlements of reservations fail while the store is unavailable, and a batch
+//! with one of them takes nothing from shares. Returned units reduce the pending debit of their
+//! key; units beyond it are dropped. A return whose answer was lost is dropped, because the store
+//! may have carried it out.
 //!
 //! In an all-or-nothing batch, the charges of an unavailable server are first read from their
 //! shares, and taken last. If a share denies, nothing is taken from the store; if the store denies,
@@ -235,6 +236,7 @@ impl<S: Store + 'static> Layers<S> {
         }
         // The store may have taken a while, and shares need the present time.
         let now = self.later(now);
+        self.check_decidable(self.time(now), partition.here.iter().zip(&errors))?;
         for (charge, error) in partition.here.iter().zip(&errors) {
             source = source.max(self.decide_alone(now, Batch::one(charge), error, &mut own)?);
         }

@@ -32,8 +32,8 @@ impl LimitOptions {
 
     /// These options, with denials that are repeated for at most this long.
     #[must_use]
-    pub const fn refund_staleness(self, longest: Span) -> Self {
-        Self { refund_staleness: Some(longest), ..self }
+    pub fn refund_staleness(self, longest: impl Into<Span>) -> Self {
+        Self { refund_staleness: Some(longest.into()), ..self }
     }
 
     /// These options, decided in this tier.

@@ -22,6 +22,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::slice;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use tidegate_core::{Decision, Explanation, Op, Span, Timestamp};
 
@@ -50,7 +51,7 @@ pub struct SharedOptions {
     pub on_store_failure: OnStoreFailure,
     /// The default of `refund_staleness` for limits whose policy does not set it: how long a denial
     /// is repeated without asking the store.
-    pub refund_staleness: Span,
+    pub refund_staleness: Duration,
     /// Whether a bucket's denial is repeated for its [hold](super::deny_cache::HOLD). On by default.
     pub hold_denials: bool,
     /// Which server of the store decides a charge; [`SharedStore::connect`] asks Redis.
@@ -62,7 +63,7 @@ impl Default for SharedOptions {
         Self {
             nodes: Nodes::auto(),
             on_store_failure: OnStoreFailure::default(),
-            refund_staleness: REFUND_STALENESS,
+            refund_staleness: REFUND_STALENESS.into(),
             hold_denials: true,
             endpoints: Endpoints::default(),
         }
@@ -84,8 +85,8 @@ impl SharedOptions {
 
     /// Sets the default for how long a denial is repeated.
     #[must_use]
-    pub fn refund_staleness(self, longest: Span) -> Self {
-        Self { refund_staleness: longest, ..self }
+    pub fn refund_staleness(self, longest: impl Into<Duration>) -> Self {
+        Self { refund_staleness: longest.into(), ..self }
     }
 
     /// Enables or disables held denials.
@@ -243,7 +244,7 @@ impl<S: Store + 'static> SharedStore<S> {
             fallback: Fallback::new(nodes, on_store_failure, shares),
             leases: Leases::new(is_small),
             shards: ShardTurns::new(seed.unwrap_or_else(|| RandomState::new().hash_one(1_u64))),
-            denials: DenyCache::new(refund_staleness, hold_denials, is_small),
+            denials: DenyCache::new(refund_staleness.into(), hold_denials, is_small),
             endpoints,
             circuits: Circuits::default(),
             drill: Drill::default(),

@@ -106,7 +106,7 @@ fn older_fields_are_told_if_wanted() {
 
 /// Later than the truth by a tenth and 5 s at most, never earlier, always the same.
 #[test]
-fn windows_send_nobody_back_too_soon_and_not_all_at_once() {
+fn windows_send_no_client_back_too_soon_and_not_all_at_once() {
     for (window, most) in [(10, 1), (60, 5), (86_400, 5)] {
         let rate = Rate::new(3, Span::from_secs(window));
         for limit in [Limit::fixed_window(rate), Limit::sliding_window(rate)] {
@@ -144,7 +144,7 @@ fn a_key_is_sent_to_the_same_instant_however_often_it_asks() {
 }
 
 #[test]
-fn nothing_is_promised_to_whom_no_wait_helps() {
+fn no_wait_is_reported_to_a_request_that_none_helps() {
     let limit = Limit::fixed_window(Rate::per_minute(5)).build().unwrap();
     let decision = limit.decide(&mut State::default(), NOW, Op::Take(6));
     let fields = one(NOW, &Asked { name: "w", limit, decision });

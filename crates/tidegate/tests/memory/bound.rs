@@ -131,7 +131,7 @@ fn an_attack_on_logs_and_places_leaves_denied_keys_denied() {
 /// When all near keys deny, new ones share one state: no denied key is evicted, and together they get
 /// no more than one key would.
 #[test]
-fn when_everybody_is_denied_new_keys_share_one_budget() {
+fn when_every_key_is_denied_new_keys_share_one_budget() {
     const KEYS: u64 = 20_000;
     for limit in table_families().into_iter().chain(heap_families()) {
         let town = Town::new(64 << 10, limit);

@@ -112,7 +112,7 @@ fn every_slot_decides_as_the_model_does() {
 
 /// One after the other, even limits of different nodes are decided as if they were on one.
 #[test]
-fn requests_across_slots_decide_as_the_model_does_when_nobody_else_asks() {
+fn requests_across_slots_decide_as_the_model_does_without_other_callers() {
     let cluster = Cluster::start();
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

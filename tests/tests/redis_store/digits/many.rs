@@ -53,7 +53,7 @@ fn leases(count: u64, expires: impl Fn(u64) -> u64, weight: impl Fn(u64) -> u64)
 
 /// They are removed little by little, but count for nothing from the instant they end.
 #[tokio::test]
-async fn many_leases_that_end_at_once_hold_up_nobody() {
+async fn many_leases_that_end_at_once_delay_no_request() {
     let mut bench = Bench::start(TimeSource::Caller).await;
     let limit = Limit::in_flight(30_000, Span::from_secs(60)).expect("valid numbers");
     for (text, heavy) in [("light", 1), ("heavy", 3)] {

@@ -28,7 +28,7 @@ pub(super) fn lock(redis: &RedisServer) {
 }
 
 #[test]
-fn a_wrong_password_lets_nobody_in() {
+fn a_wrong_password_admits_no_more_than_the_share() {
     let (_redis, node) = locked_out();
     let failure = || node.limiter.store().failure().map(|(_, error)| error);
     let mut admitted = 0;

@@ -96,7 +96,7 @@ fn returns_pass_when_the_queue_is_full() {
 
 /// A release is carried out even if its caller has given up.
 #[test]
-fn a_release_that_nobody_waits_for_still_frees_the_place() {
+fn a_release_that_no_caller_waits_for_still_frees_the_place() {
     let server = RedisServer::start();
     let config = config(&server.url()).deadline(DEADLINE).connect_timeout(LIMIT);
     let client = Client::connect(config).expect("a sound server");

@@ -83,7 +83,7 @@ fn another_rate_is_counted_apart() {
 }
 
 #[test]
-fn a_switch_spares_nobody_else() {
+fn a_switch_leaves_other_domains_limited() {
     let daemon = wide();
     for target in [json!({ "domain": "other" }), json!({ "limit": "other/user#" })] {
         assert_eq!(daemon.admin("PUT /v1/kill-switch", &target).0, 200);

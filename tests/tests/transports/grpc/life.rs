@@ -109,7 +109,7 @@ fn a_client_without_http2_affects_no_other_client() {
 
 /// A peer that opens streams only to reset them loses its connection, and no other peer is affected.
 #[test]
-fn resetting_streams_concerns_nobody_else() {
+fn resetting_streams_concerns_no_other_client() {
     let transport = Transport::open();
     let (mut rude, mut client) = (transport.client(), transport.client());
     let request = RateLimitRequest::one("api", "unknown", "x");

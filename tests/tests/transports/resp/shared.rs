@@ -80,7 +80,7 @@ fn a_half_closed_client_still_gets_its_replies() {
 }
 
 #[test]
-fn answers_that_nobody_wants_are_left_out_in_order() {
+fn answers_that_no_client_wants_are_left_out_in_order() {
     let redis = RedisServer::start();
     let transport = transport(service(&redis));
     let asked = "CLIENT REPLY SKIP\r\nCL.THROTTLE a 9 1 3600\r\nPING\r\nCLIENT REPLY OFF\r\n\

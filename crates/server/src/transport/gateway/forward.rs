@@ -130,8 +130,8 @@ impl Client {
                 biased;
                 answered = answer.as_mut() => answered,
                 // The service's time starts when it has the whole request.
-                told = &mut sent => {
-                    cut = told.ok();
+                ended = &mut sent => {
+                    cut = ended.ok();
                     timeout(settings.head_timeout, answer).await.unwrap_or_else(|_| {
                         is_late = true;
                         Err(Failure::Late)

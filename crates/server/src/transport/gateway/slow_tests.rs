@@ -17,29 +17,29 @@ use super::body::{ClientFailure, RequestBody, WireBody};
 use super::guard::Guard;
 
 /// The failure of a body, if any, and the time until it ended.
-type Told = (Option<ClientFailure>, Duration);
+type BodyEnd = (Option<ClientFailure>, Duration);
 
 /// A client, and a channel with the result of its request's body. The messages of a gRPC call may
 /// pause for `pause`.
-fn client(pause: Option<Duration>) -> (DuplexStream, mpsc::Receiver<Told>) {
+fn client(pause: Option<Duration>) -> (DuplexStream, mpsc::Receiver<BodyEnd>) {
     let (client, server) = duplex(1 << 20);
-    let (tell, told) = mpsc::channel(1);
+    let (sender, ends) = mpsc::channel(1);
     tokio::spawn(async move {
         let answer = service_fn(|request: Request<Incoming>| {
-            let (tell, body) = (tell.clone(), WireBody::Http1(request.into_body()));
+            let (sender, body) = (sender.clone(), WireBody::Http1(request.into_body()));
             async move {
                 let began = Instant::now();
                 let (body, mut sent) = RequestBody::new(body, pause);
                 let _ = body.collect().await;
-                let told = (sent.try_recv().ok(), began.elapsed());
-                tell.send(told).await.expect("the test waits");
+                let end = (sent.try_recv().ok(), began.elapsed());
+                sender.send(end).await.expect("the test waits");
                 Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
             }
         });
         let guard = Guard::new(server, Default::default());
         let _ = http1::Builder::new().serve_connection(TokioIo::new(guard), answer).await;
     });
-    (client, told)
+    (client, ends)
 }
 
 const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\nhello";
@@ -72,18 +72,18 @@ async fn a_head_that_takes_longer_than_ten_seconds_ends_the_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_pauses_for_ten_seconds_after_little_is_too_slow() {
-    let (mut client, mut told) = client(None);
+    let (mut client, mut ends) = client(None);
     client.write_all(POST).await.expect("sent");
-    let (why, after) = told.recv().await.expect("it ends");
+    let (why, after) = ends.recv().await.expect("it ends");
     assert_eq!((why, after.as_secs()), (Some(ClientFailure::TooSlow), 10));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_pauses_for_half_a_minute_is_too_slow_whatever_came_before() {
-    let (mut client, mut told) = client(None);
+    let (mut client, mut ends) = client(None);
     client.write_all(POST).await.expect("sent");
     client.write_all(&[b'a'; 50_000]).await.expect("sent");
-    let (why, after) = told.recv().await.expect("it ends");
+    let (why, after) = ends.recv().await.expect("it ends");
     assert_eq!((why, after.as_secs()), (Some(ClientFailure::TooSlow), 30));
 }
 
@@ -91,7 +91,7 @@ async fn a_body_that_pauses_for_half_a_minute_is_too_slow_whatever_came_before()
 #[tokio::test(start_paused = true)]
 async fn a_body_below_240_bytes_per_second_is_too_slow() {
     for (rate, is_enough) in [(200, false), (280, true)] {
-        let (mut client, mut told) = client(None);
+        let (mut client, mut ends) = client(None);
         client.write_all(POST).await.expect("sent");
         tokio::spawn(async move {
             for _ in 0..120 {
@@ -102,7 +102,7 @@ async fn a_body_below_240_bytes_per_second_is_too_slow() {
             }
             // The body is incomplete.
         });
-        let (why, after) = told.recv().await.expect("it ends");
+        let (why, after) = ends.recv().await.expect("it ends");
         let expected = if is_enough { ClientFailure::Cut } else { ClientFailure::TooSlow };
         assert_eq!(why, Some(expected), "{rate} bytes per second, after {after:?}");
         assert!(after > Duration::from_secs(30), "{after:?}");
@@ -111,9 +111,9 @@ async fn a_body_below_240_bytes_per_second_is_too_slow() {
 
 #[tokio::test(start_paused = true)]
 async fn messages_of_a_call_may_pause_for_as_long_as_set() {
-    let (mut client, mut told) = client(Some(Duration::from_secs(90)));
+    let (mut client, mut ends) = client(Some(Duration::from_secs(90)));
     client.write_all(POST).await.expect("sent");
-    let (why, after) = told.recv().await.expect("it ends");
+    let (why, after) = ends.recv().await.expect("it ends");
     assert_eq!((why, after.as_secs()), (Some(ClientFailure::TooSlow), 90));
 }
 

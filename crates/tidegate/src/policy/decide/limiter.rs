@@ -251,8 +251,12 @@ impl<S: Store> PolicyLimiter<S> {
     /// Blocks the keys of the request for this long, at most 30 days, under every limit with `block_for`
     /// that applies; zero lifts their blocks. Returns the number of limits.
     #[doc(hidden)]
-    pub async fn block(&self, request: &Request<'_>, span: Span) -> Result<usize, CheckError> {
-        let (details, ..) = self.decide(request, Intent::Block(span)).await?;
+    pub async fn block(
+        &self,
+        request: &Request<'_>,
+        time: impl Into<Span>,
+    ) -> Result<usize, CheckError> {
+        let (details, ..) = self.decide(request, Intent::Block(time.into())).await?;
         Ok(details.records.iter().filter(|record| record.decision.is_some()).count())
     }
 

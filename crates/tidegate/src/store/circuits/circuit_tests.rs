@@ -51,7 +51,7 @@ fn half_of_twenty_within_a_second_open_it() {
 }
 
 #[test]
-fn while_open_nobody_asks_and_only_a_probe_ends_it() {
+fn an_open_circuit_sends_no_request_and_only_a_probe_closes_it() {
     let mut circuit = opened(0);
     for millis in [0, 249, 250, 10_000, 1_000_000] {
         let wait = circuit.enter(at(millis), millis).expect_err("a request must not be the probe");

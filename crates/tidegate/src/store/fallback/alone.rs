@@ -20,6 +20,17 @@ pub(in crate::store) fn is_own_lease(charge: &Charge<'_>) -> bool {
     matches!(charge.op, Op::Release(it) | Op::Renew(it) if it.number() >= OWN_LEASE)
 }
 
+/// Whether only the store can decide a charge.
+fn needs_store(charge: &Charge<'_>) -> bool {
+    match charge.op {
+        // Only the store knows whether the reservation is open.
+        _ if Reserving::closes(charge.reserving) => true,
+        Op::Release(_) | Op::Renew(_) => !is_own_lease(charge),
+        Op::Reset => true,
+        _ => false,
+    }
+}
+
 /// How a charge is decided.
 enum FallbackAction {
     /// By this node's share of the limit.
@@ -52,11 +63,31 @@ impl<S: Store + 'static> Layers<S> {
             }
             decisions.append(&mut own);
         } else {
+            self.check_decidable(now, charges.iter().map(|charge| (charge, error)))?;
             let each = charges.iter().map(|charge| self.decide_one(now, charge, error));
             let own: Option<Vec<Decision>> = each.collect();
             decisions.extend(own.ok_or_else(|| error.clone())?);
         }
         Ok(self.count(charges, error))
+    }
+
+    /// Fails if only the store can decide one of these charges, each beside the error of its server: the caller
+    /// gets no decision then, so no charge may take units. Resets lose their pending debits, and leases that
+    /// were granted here are released, all the same.
+    pub(super) fn check_decidable<'a>(
+        &self,
+        now: Timestamp,
+        charges: impl Iterator<Item = (&'a Charge<'a>, &'a StoreError)> + Clone,
+    ) -> Result<(), StoreError> {
+        let Some((_, refusal)) = charges.clone().find(|(charge, _)| needs_store(charge)) else {
+            return Ok(());
+        };
+        for (charge, error) in charges {
+            if is_own_lease(charge) || charge.op == Op::Reset {
+                let _ = self.decide_one(now, charge, error);
+            }
+        }
+        Err(refusal.clone())
     }
 
     /// Decides takes and reads without taking units.
@@ -99,20 +130,16 @@ impl<S: Store + 'static> Layers<S> {
         each.collect()
     }
 
-    /// Decides a charge without the store; `None` if only the store can decide it.
+    /// Decides a charge without the store. A reset applies to this node only. `None` for an invalid
+    /// lease.
     fn decide_one(
         &self,
         now: Timestamp,
         charge: &Charge<'_>,
         error: &StoreError,
     ) -> Option<Decision> {
-        if Reserving::closes(charge.reserving) {
-            // Only the store knows whether the reservation is open.
-            return None;
-        }
         let own = |lease: LeaseId| LeaseId::new(lease.number() & !OWN_LEASE);
         let op = match charge.op {
-            Op::Release(_) | Op::Renew(_) if !is_own_lease(charge) => return None,
             Op::Release(lease) => Op::Release(own(lease)?),
             Op::Renew(lease) => Op::Renew(own(lease)?),
             // The store may have returned the units already, and they must not be returned twice.
@@ -137,10 +164,7 @@ impl<S: Store + 'static> Layers<S> {
             }
             Op::Force(units) => self.fallback.pending.owe(now, charge, units),
             Op::Return(units) => self.fallback.pending.give_back(now, charge, units),
-            Op::Reset => {
-                self.fallback.pending.forget(now, charge);
-                return None;
-            }
+            Op::Reset => self.fallback.pending.forget(now, charge),
             _ => {}
         }
         Some(decision)
@@ -240,3 +264,7 @@ fn mark(decision: Decision) -> Decision {
     let lease = decision.lease.and_then(|lease| LeaseId::new(lease.number() | OWN_LEASE));
     Decision { lease, ..decision }
 }
+
+#[cfg(test)]
+#[path = "alone_tests.rs"]
+mod tests;

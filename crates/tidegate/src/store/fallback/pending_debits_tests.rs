@@ -129,7 +129,7 @@ fn a_booking_goes_where_the_charge_would_have_gone() {
 
 /// Sent together with other keys, a key that the store refuses would make it debit those again.
 #[test]
-fn what_was_refused_is_tried_with_nobody_beside_it() {
+fn a_refused_debit_is_tried_alone() {
     let (owed, limit) = (PendingDebits::default(), bucket());
     owed.owe(NOW, &charge(&limit, b"poisoned"), 5);
     let refused = StoreError::Protocol("a string where a hash should be".into());

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn nobody_gets_more_than_there_is_room_for() {
+fn no_part_gets_more_than_it_has_room_for() {
     assert_eq!(spread(9, &[5, 5, 5]), [3, 3, 3]);
     assert_eq!(spread(10, &[5, 5, 5]), [3, 3, 4]);
     assert_eq!(spread(10, &[1, 9, 2]), [1, 7, 2]);

@@ -54,27 +54,27 @@ struct Range {
 /// The slot maps that nodes returned, and how many nodes returned each.
 struct Votes {
     voters: usize,
-    told: Vec<(Vec<Range>, usize)>,
+    maps: Vec<(Vec<Range>, usize)>,
 }
 
 impl Votes {
     const fn of(voters: usize) -> Self {
-        Self { voters, told: Vec::new() }
+        Self { voters, maps: Vec::new() }
     }
 
     /// Counts a vote; true if outstanding answers cannot change the outcome.
     fn settle(&mut self, ranges: Vec<Range>) -> bool {
-        let place = self.told.iter().position(|(known, _)| *known == ranges);
+        let place = self.maps.iter().position(|(known, _)| *known == ranges);
         let place = place.unwrap_or_else(|| {
-            self.told.push((ranges, 0));
-            self.told.len() - 1
+            self.maps.push((ranges, 0));
+            self.maps.len() - 1
         });
-        self.told[place].1 += 1;
-        self.told[place].1 * 2 > self.voters
+        self.maps[place].1 += 1;
+        self.maps[place].1 * 2 > self.voters
     }
 
     fn most(self) -> Option<Vec<Range>> {
-        self.told.into_iter().max_by_key(|(_, votes)| *votes).map(|(ranges, _)| ranges)
+        self.maps.into_iter().max_by_key(|(_, votes)| *votes).map(|(ranges, _)| ranges)
     }
 }
 
@@ -203,8 +203,8 @@ impl Cluster {
         let nodes = self.nodes_to_ask();
         let (mut asked, mut votes) = (JoinSet::new(), Votes::of(nodes.len()));
         for node in nodes {
-            let (tls, patience) = (self.config.tls.clone(), self.config.connect_timeout);
-            asked.spawn(async move { ask(&node, &tls, patience).await });
+            let (tls, connect_timeout) = (self.config.tls.clone(), self.config.connect_timeout);
+            asked.spawn(async move { ask(&node, &tls, connect_timeout).await });
         }
         let mut trouble = StoreError::unavailable("no node of the cluster answers");
         while let Some(answer) = asked.join_next().await {
@@ -274,12 +274,12 @@ impl Drop for Cluster {
 async fn ask(
     node: &ConnectionInfo,
     tls: &Tls,
-    patience: Duration,
+    connect_timeout: Duration,
 ) -> Result<Vec<Range>, StoreError> {
-    let mut connection = open(node.clone(), tls, patience).await?;
+    let mut connection = open(node.clone(), tls, connect_timeout).await?;
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
-    let asked = listen(patience, command.query_async::<Value>(&mut connection)).await;
+    let asked = listen(connect_timeout, command.query_async::<Value>(&mut connection)).await;
     match asked {
         Ok(Ok(slots)) => ranges(&slots, &host_of(node))
             .ok_or_else(|| StoreError::protocol(format!("slots {slots:?}"))),
@@ -361,8 +361,8 @@ mod tests {
         let slots =
             |first, last, port| Value::Array(vec![Value::Int(first), Value::Int(last), node(port)]);
         let [one, other] = [slots(0, 99, 1), slots(100, 16_383, 2)];
-        let told = ranges(&Value::Array(vec![one.clone(), other.clone()]), "a");
-        assert_eq!(told, ranges(&Value::Array(vec![other, one]), "a"));
-        assert_eq!(told.map(|told| told.len()), Some(2));
+        let found = ranges(&Value::Array(vec![one.clone(), other.clone()]), "a");
+        assert_eq!(found, ranges(&Value::Array(vec![other, one]), "a"));
+        assert_eq!(found.map(|found| found.len()), Some(2));
     }
 }

@@ -27,13 +27,13 @@ pub(in crate::store::redis) struct Watched {
 pub(in crate::store::redis) async fn primary(
     watched: &Watched,
     tls: &Tls,
-    patience: Duration,
+    connect_timeout: Duration,
 ) -> Result<ConnectionInfo, StoreError> {
     let mut trouble = StoreError::unavailable("no sentinel is configured");
     let mut asked = JoinSet::new();
     for sentinel in &watched.sentinels {
         let (sentinel, name, tls) = (sentinel.clone(), watched.name.clone(), tls.clone());
-        asked.spawn(async move { ask(&sentinel, &name, &tls, patience).await });
+        asked.spawn(async move { ask(&sentinel, &name, &tls, connect_timeout).await });
     }
     let mut named: HashMap<(String, u16), usize> = HashMap::new();
     while let Some(answer) = asked.join_next().await {
@@ -58,12 +58,13 @@ async fn ask(
     sentinel: &ConnectionInfo,
     name: &str,
     tls: &Tls,
-    patience: Duration,
+    connect_timeout: Duration,
 ) -> Result<(String, u16), StoreError> {
-    let mut connection = open(sentinel.clone(), tls, patience).await?;
+    let mut connection = open(sentinel.clone(), tls, connect_timeout).await?;
     let mut command = redis::cmd("SENTINEL");
     command.arg("get-master-addr-by-name").arg(name);
-    let asked = listen(patience, command.query_async::<Option<(String, u16)>>(&mut connection));
+    let asked =
+        listen(connect_timeout, command.query_async::<Option<(String, u16)>>(&mut connection));
     match asked.await {
         Ok(Ok(Some(address))) => Ok(address),
         Ok(Ok(None)) => {
@@ -84,10 +85,10 @@ async fn ask(
 pub(in crate::store::redis) async fn is_primary(
     connection: &mut MultiplexedConnection,
     address: &str,
-    patience: Duration,
+    connect_timeout: Duration,
 ) -> Result<bool, StoreError> {
     let role = redis::cmd("ROLE");
-    let asked = listen(patience, role.query_async::<Value>(connection)).await;
+    let asked = listen(connect_timeout, role.query_async::<Value>(connection)).await;
     match asked {
         Ok(Ok(role)) => Ok(!is_replica(&role)),
         Ok(Err(error)) => Err(Failure::of(&error, address).into_error()),

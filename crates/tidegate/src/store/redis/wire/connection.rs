@@ -43,7 +43,7 @@ pub(in crate::store::redis) enum Target {
 pub(in crate::store::redis) struct Connection {
     target: Target,
     tls: Tls,
-    patience: Duration,
+    connect_timeout: Duration,
     /// Replaces the deadline that follows the round trip.
     fixed_deadline: Option<Duration>,
     /// False until the first self-test is over, which may take longer.
@@ -117,7 +117,7 @@ impl Connection {
         Arc::new(Self {
             target,
             tls: config.tls.clone(),
-            patience: config.connect_timeout,
+            connect_timeout: config.connect_timeout,
             fixed_deadline: config.deadline,
             started: Arc::clone(&config.started),
             round_trip: RoundTrip::default(),
@@ -161,7 +161,7 @@ impl Connection {
 
     /// How long the server may be silent before a request fails.
     pub(in crate::store::redis) fn deadline(&self) -> Duration {
-        let unmeasured = self.patience.max(LOST);
+        let unmeasured = self.connect_timeout.max(LOST);
         let deadline = match self.fixed_deadline {
             Some(fixed) => fixed,
             None => self.round_trip.deadline(unmeasured),
@@ -171,9 +171,9 @@ impl Connection {
 
     /// How long an attempt to connect may take. A server known to be nearby gets less time, so that
     /// a dead server does not delay the connection to its successor.
-    fn connect_timeout(&self) -> Duration {
+    fn attempt_timeout(&self) -> Duration {
         let known = self.round_trip.mean().map(|mean| LOST + 8 * mean);
-        known.map_or(self.patience, |known| known.min(self.patience))
+        known.map_or(self.connect_timeout, |known| known.min(self.connect_timeout))
     }
 
     /// The mean round trip, once one was measured.
@@ -221,7 +221,9 @@ impl Connection {
         match (until, self.fixed_deadline) {
             (Until::Lost, _) if listened >= MOST_LATE => Some(Late::Silent),
             // Independent of a fixed deadline: the round trip decides how long a silence is a loss.
-            (Until::Lost, _) => silent(LOST.max(2 * self.round_trip.deadline(self.patience))),
+            (Until::Lost, _) => {
+                silent(LOST.max(2 * self.round_trip.deadline(self.connect_timeout)))
+            }
             (Until::Deadline, None) => {
                 let slow = || (listened >= LONGEST.max(self.deadline())).then_some(Late::Slow);
                 silent(self.deadline()).or_else(slow)
@@ -387,7 +389,7 @@ impl Connection {
             self.give_up(connected.number);
         }
         if let Target::Primary(watched) = &self.target {
-            let named = sentinel::primary(watched, &self.tls, self.connect_timeout()).await;
+            let named = sentinel::primary(watched, &self.tls, self.attempt_timeout()).await;
             if named.is_ok_and(|info| info.addr().to_string() != self.address()) {
                 self.give_up(connected.number);
             }
@@ -401,14 +403,14 @@ impl Connection {
         let info = match &self.target {
             Target::Fixed(info) | Target::Node(info) => info.clone(),
             Target::Primary(watched) => {
-                sentinel::primary(watched, &self.tls, self.connect_timeout()).await?
+                sentinel::primary(watched, &self.tls, self.attempt_timeout()).await?
             }
         };
         let address = info.addr().to_string();
         *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address.clone();
-        let connection = open(info, &self.tls, self.connect_timeout()).await?;
+        let connection = open(info, &self.tls, self.attempt_timeout()).await?;
         let mut asked = connection.clone();
-        let verified = measure(self.connect_timeout(), self.verify(&mut asked, &address)).await;
+        let verified = measure(self.attempt_timeout(), self.verify(&mut asked, &address)).await;
         let Ok((verified, took)) = verified else {
             return Err(StoreError::unavailable(format!("{address} is silent")));
         };
@@ -428,7 +430,7 @@ impl Connection {
             let _ = redis::cmd("PING").query_async::<Value>(connection).await;
             return Ok(());
         }
-        let primary = sentinel::is_primary(connection, address, self.connect_timeout()).await;
+        let primary = sentinel::is_primary(connection, address, self.attempt_timeout()).await;
         match (primary, &self.target) {
             (Ok(true), _) => Ok(()),
             (Ok(false), Target::Primary(_)) => {
@@ -450,7 +452,7 @@ impl Connection {
 pub(in crate::store::redis) async fn open(
     info: ConnectionInfo,
     tls: &Tls,
-    patience: Duration,
+    connect_timeout: Duration,
 ) -> Result<MultiplexedConnection, StoreError> {
     let address = info.addr().to_string();
     let failed = |error: &redis::RedisError| Failure::of(error, &address).into_error();
@@ -468,7 +470,7 @@ pub(in crate::store::redis) async fn open(
         .set_pipeline_buffer_size(1_024);
     let client = client.map_err(|error| failed(&error))?;
     let connecting = client.get_multiplexed_async_connection_with_config(&config);
-    match listen(patience, connecting).await {
+    match listen(connect_timeout, connecting).await {
         Ok(connected) => connected.map_err(|error| failed(&error)),
         Err(Silent) => Err(StoreError::unavailable(format!("{address} does not answer"))),
     }
