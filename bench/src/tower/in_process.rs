@@ -19,8 +19,8 @@ use tower_governor::governor::GovernorConfigBuilder;
 use tower_governor::key_extractor::KeyExtractor;
 
 use super::{
-    BARE, FIELDS, KEY, NO_OP, PEER, PEER_FIELDS, PERMIT, PLAIN, POLICY, PROTECT, Row, SHED, layer,
-    rows,
+    BARE, FIELDS, KEY, NO_OP, PEER, PEER_FIELDS, PERMIT, PLAIN, POLICY, PROTECT, PROTECT_POLICY,
+    Row, SHED, layer, rows,
 };
 use crate::Failure;
 use crate::measure::thread_cpu;
@@ -68,7 +68,10 @@ fn routers() -> Result<Vec<(&'static str, Router)>, Failure> {
         (FIELDS, router().layer(layer(Answers::problem_json())?)),
         (PERMIT, router().layer(plain()?.concurrency(permits))),
         (POLICY, router().layer(RateLimitLayer::policy(policy(LIMITED)?, "api"))),
-        (PROTECT, router().layer(RateLimitLayer::protect(ConcurrencyLimiter::fixed(1_000).build()))),
+        (
+            PROTECT,
+            router().layer(RateLimitLayer::protect(ConcurrencyLimiter::fixed(1_000).build())),
+        ),
         (PROTECT_POLICY, router().layer(RateLimitLayer::policy(policy(PROTECTED)?, "api"))),
         (SHED, {
             router().layer(

@@ -27,7 +27,7 @@ pub(super) fn watch(
     let paths = chosen.list("policy.files").into_iter().map(PathBuf::from).collect::<Vec<_>>();
     if paths.is_empty() {
         let domain = gateway.and_then(|gateway| gateway.domain.clone());
-        return domain.map_or(Ok(None), |name| Err(unclear(UnclearDomain::Missing(name))));
+        return domain.map_or(Ok(None), |name| Err(unclear(&UnclearDomain::Missing(name))));
     }
     let merging = if chosen.flag("policy.merge") { Merging::Allow } else { Merging::Refuse };
     let source = Source::new(paths, merging);
@@ -36,7 +36,9 @@ pub(super) fn watch(
     let Some(policy) = loaded.policy else {
         return Err(format!("the policy cannot be used\n{}", loaded.findings.trim_end()));
     };
-    gateway.map_or(Ok(None), |gateway| gateway.domain_in(&policy)).map_err(unclear)?;
+    gateway
+        .map_or(Ok(None), |gateway| gateway.domain_in(&policy))
+        .map_err(|domain| unclear(&domain))?;
     let has_secret = chosen.text("policy.enforce_secret_file").is_some();
     let predictable = policy.predictable_shares().filter(|_| !has_secret);
     service.status().needs_policy();
@@ -74,7 +76,7 @@ pub(super) fn watch(
     watch.map(Some).map_err(|error| format!("cannot watch the policy: {error}"))
 }
 
-fn unclear(domain: UnclearDomain) -> String {
+fn unclear(domain: &UnclearDomain) -> String {
     format!("the policy cannot be used: {domain}")
 }
 

@@ -392,8 +392,9 @@ fn denials_carry_retry_after(daemon: &Daemon) {
     let seconds = |wait: Option<&str>| wait.and_then(|wait| wait.parse::<u64>().ok());
     let is_wait = |wait: Option<&str>| seconds(wait).is_some_and(|it| (1..=3_600).contains(&it));
     assert!(denied.status == 429 && is_wait(denied.header("retry-after")), "{denied:?}");
-    let mut client = GrpcClient::connect(daemon.address("gRPC").parse().unwrap());
-    let denied = client.should_rate_limit(&RateLimitRequest::one("api", "user", "bob")).unwrap();
+    let mut client = GrpcClient::connect(daemon.address("gRPC").parse().expect("an address"));
+    let denied =
+        client.should_rate_limit(&RateLimitRequest::one("api", "user", "bob")).expect("an answer");
     assert!(!denied.is_ok() && is_wait(denied.header("retry-after")), "{denied:?}");
 }
 

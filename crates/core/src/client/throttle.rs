@@ -122,7 +122,8 @@ mod tests {
         let (mut throttle, mut random) = (Throttle::new(), 1_u64);
         let mut sent_between = |from: u64, to: u64, is_up: bool| {
             let mut sent = 0;
-            for millis in (from * 1_000..to * 1_000).step_by(PAUSE as usize) {
+            for number in from * 1_000 / PAUSE..to * 1_000 / PAUSE {
+                let millis = number * PAUSE;
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 if throttle.admits(at(millis), random) {
                     sent += 1;
