@@ -52,9 +52,7 @@ impl Shape {
         match self {
             Self::BoundaryBurst => "the whole limit just before a window ends, again just after",
             Self::WindowDrip => "the whole limit as a window ends, then a drip at twice the rate",
-            Self::RetryStorm => {
-                "3x the limit at once; denied clients retry at once, back off or honour retry_after"
-            }
+            Self::RetryStorm => "3x the limit at once; clients retry at once, back off or wait",
             Self::Steady => "90 % of the rate, a little uneven",
             Self::IdleThenBurst => "idle for half an hour or longer, then 2x the limit at once",
             Self::BatchJob => "eight workers with 3x the limit of work, which honour retry_after",
