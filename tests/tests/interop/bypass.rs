@@ -187,7 +187,7 @@ fn is_shed(address: SocketAddr, path: &str) {
     let answer = get(address, path, "");
     assert_eq!(answer.status, 503, "{answer:?}");
     let wait = answer.header("retry-after").and_then(|wait| wait.parse().ok());
-    assert!(wait.is_some_and(|wait: u64| (1..=10).contains(&wait)), "{answer:?}");
+    assert!(wait.is_some_and(|wait: u64| wait > 0), "{answer:?}");
 }
 
 /// Exhausts a limit with `status: 503`, which is refused as one with 429 is.
