@@ -91,7 +91,7 @@ fn a_policy_has_to_tell_which_domain_the_gateway_enforces() {
     let folder = Folder::new("domains");
     let domain = |name: &str| {
         format!(
-            "domain: {name}\nrequests: {{rules: [{{path: /, descriptors: [{{entries: [{{key: all}}]}}]}}]}}\n\
+            "domain: {name}\nrequests: {{rules: [{{path: /, descriptors: [{{entries: [{{key: all, value: all}}]}}]}}]}}\n\
              descriptors: [{{key: all, rate: 1/h}}]\n"
         )
     };
