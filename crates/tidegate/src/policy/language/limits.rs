@@ -159,8 +159,8 @@ pub(in crate::policy) static LIMIT: Table = Table {
             Kind::Number(429, 503),
             "status: 503",
             "The HTTP status of a denial: 429 for clients over their quota, or 503 for a server that \
-             sheds load, with retries spread over 1 to 10 seconds. 429 by default; 503 with `reserve`. \
-             Envoy chooses the status itself (`rate_limited_status`, 429 unless set), because its rate \
+             sheds load; an in-flight limit then spreads retries over 1 to 10 seconds. 429 by default; \
+             503 with `reserve`. Envoy chooses the status itself (`rate_limited_status`, 429 unless set), because its rate \
              limit service has only OVER_LIMIT for denials.",
         ),
         ALGORITHM,
