@@ -3,6 +3,7 @@
 mod accept;
 mod balancing;
 mod bodies;
+mod dying;
 mod floods;
 mod forwarding;
 mod frames;

@@ -2,6 +2,7 @@
 
 use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -17,24 +18,28 @@ use super::frames::{
 /// The frames that the nth request is answered with; it is on this stream.
 type Script = dyn Fn(usize, u32) -> Vec<u8> + Send + Sync;
 
-struct Scripted {
-    address: SocketAddr,
+pub(super) struct Scripted {
+    pub(super) address: SocketAddr,
     requests: Arc<AtomicUsize>,
+    connections: Arc<AtomicUsize>,
 }
 
 impl Scripted {
-    fn start(script: impl Fn(usize, u32) -> Vec<u8> + Send + Sync + 'static) -> Self {
+    pub(super) fn start(script: impl Fn(usize, u32) -> Vec<u8> + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
         let requests = Arc::new(AtomicUsize::new(0));
+        let connections = Arc::new(AtomicUsize::new(0));
         let (script, counted): (Arc<Script>, _) = (Arc::new(script), Arc::clone(&requests));
+        let opened = Arc::clone(&connections);
         thread::spawn(move || {
             for socket in listener.incoming().map_while(Result::ok) {
+                opened.fetch_add(1, Ordering::AcqRel);
                 let (script, counted) = (Arc::clone(&script), Arc::clone(&counted));
                 thread::spawn(move || serve(socket, &*script, &counted));
             }
         });
-        Self { address, requests }
+        Self { address, requests, connections }
     }
 
     fn front(&self) -> Front {
@@ -73,7 +78,7 @@ fn serve(mut socket: TcpStream, script: &Script, requests: &AtomicUsize) -> Opti
 }
 
 /// A response with these fields, and this body.
-fn response(stream: u32, named: &[(&str, &str)], body: Option<&str>) -> Vec<u8> {
+pub(super) fn response(stream: u32, named: &[(&str, &str)], body: Option<&str>) -> Vec<u8> {
     let flags = END_HEADERS | if body.is_none() { END_STREAM } else { 0 };
     let mut bytes = frame(HEADERS, flags, stream, &fields(named));
     if let Some(body) = body {
@@ -167,6 +172,31 @@ fn a_request_that_was_not_processed_is_sent_once_more() {
     let service = Scripted::start(move |_, stream| refused(stream));
     let answer = ask(service.front().address(), "POST /", "", "text");
     assert_eq!((answer.status, service.requests()), (502, 1), "{answer:?}");
+}
+
+/// Otherwise each of a hundred requests would make a connection of its own.
+#[test]
+fn requests_that_a_goaway_leaves_out_share_one_new_connection() {
+    const REQUESTS: usize = 20;
+    // A frame of an unknown type says nothing.
+    let service = Scripted::start(|number, stream| match number + 1 {
+        ..REQUESTS => frame(0xbb, 0, 0, &[]),
+        REQUESTS => frame(GOAWAY, 0, 0, &[0; 8]),
+        _ => response(stream, &[OK], None),
+    });
+    let upstream = format!("h2c://{}", service.address).parse().expect("a URL");
+    let front = Front::set(
+        "",
+        |gateway| *gateway = Gateway::new(upstream),
+        |settings| settings.threads = NonZeroUsize::MIN,
+    );
+    thread::scope(|scope| {
+        for _ in 0..REQUESTS {
+            scope.spawn(|| assert_eq!(get(front.address(), "/", "").status, 200));
+        }
+    });
+    let connections = service.connections.load(Ordering::Acquire);
+    assert_eq!((service.requests(), connections), (2 * REQUESTS, 2));
 }
 
 /// A connection that ends without a word may have taken the request.

@@ -30,6 +30,9 @@ use crate::observability::log::Log;
 use crate::observability::throttle::{Admitted, Frequent};
 use crate::settings::Scheme;
 
+/// The most times that a request is sent: the reused connections of two addresses may have ended.
+const MAX_SENDS: u8 = 3;
+
 /// Forwards the requests of one connection.
 #[derive(Clone, Debug)]
 pub(super) struct Forward(Arc<Client>);
@@ -201,54 +204,62 @@ struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Sends a request. It is repeated once if the upstream has not processed any of it, or if it
-    /// is safe to repeat and its connection ended before a response. The repetition uses a new
-    /// connection to the same address if the first one was reused, and otherwise another address.
+    /// Sends a request, at most [`MAX_SENDS`] times. It is repeated if the upstream has not
+    /// processed any of it, or if it is safe to repeat and its connection ended before a response.
     async fn send(
         &mut self,
-        head: Parts,
-        body: RequestBody,
+        mut head: Parts,
+        mut body: RequestBody,
     ) -> Result<(Response<WireBody>, Leased), Failure> {
         let mut tried = Tried::default();
         let leased = self.to.lease(&mut tried).await;
         let mut connection = leased.map_err(|why| self.failed(&why))?;
         let is_safe = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
-        let again = (is_safe && body.is_empty()).then(|| head.clone());
-        let unanswered = match self.send_over(&mut connection, head, body).await {
-            Ok(response) => return Ok((response, connection)),
-            Err(unanswered) => unanswered,
-        };
-        let Unanswered { outcome, unsent, is_gone } = unanswered;
-        let repeated = match (unsent, again) {
-            (Some(unsent), _) => Some(unsent),
-            (None, Some(head)) if is_gone => Some((head, RequestBody::empty())),
-            _ => None,
-        };
-        // An upstream may close idle connections, which does not count as its failure.
-        if !connection.is_reused || repeated.is_none() {
-            connection.record(outcome);
-        }
-        let Some((head, body)) = repeated else { return Err(Failure::of(outcome)) };
-        connection.count_retry();
-        let leased = match connection.is_reused {
-            true => match self.to.lease_again(&connection).await {
-                Err(NoConnection::Failed(_)) => self.to.lease(&mut tried).await,
-                leased => leased,
-            },
-            false => self.to.lease(&mut tried).await,
-        };
-        drop(connection);
-        let mut connection = match leased {
-            Ok(connection) => connection,
-            Err(NoConnection::Busy) => return Err(Failure::of(outcome)),
-            Err(why) => return Err(self.failed(&why)),
-        };
-        match self.send_over(&mut connection, head, body).await {
-            Ok(response) => Ok((response, connection)),
-            Err(Unanswered { outcome, .. }) => {
+        let mut left = MAX_SENDS;
+        loop {
+            left -= 1;
+            let again = (is_safe && body.is_empty() && left > 0).then(|| head.clone());
+            let unanswered = match self.send_over(&mut connection, head, body).await {
+                Ok(response) => return Ok((response, connection)),
+                Err(unanswered) => unanswered,
+            };
+            let Unanswered { outcome, unsent, is_gone } = unanswered;
+            let is_unprocessed = unsent.is_some();
+            let repeated = match (unsent, again) {
+                (Some(unsent), _) if left > 0 => Some(unsent),
+                (None, Some(head)) if is_gone => Some((head, RequestBody::empty())),
+                _ => None,
+            };
+            // An upstream may close idle connections, which does not count as its failure.
+            if !connection.is_reused || repeated.is_none() {
                 connection.record(outcome);
-                Err(Failure::of(outcome))
             }
+            let Some(repeated) = repeated else { return Err(Failure::of(outcome)) };
+            (head, body) = repeated;
+            connection.count_retry();
+            let ended = (connection.number, connection.is_reused || is_unprocessed);
+            // The new connection may need its slot.
+            drop(connection);
+            connection = match self.lease_other(ended, &mut tried).await {
+                Ok(connection) => connection,
+                Err(NoConnection::Busy) => return Err(Failure::of(outcome)),
+                Err(why) => return Err(self.failed(&why)),
+            };
+        }
+    }
+
+    /// Replaces a connection that ended by one to another address, because the socket of a killed
+    /// process accepts connections until the system has removed it. Without another address, a new
+    /// connection to the same one is made if the ended one was reused, or if the request was not
+    /// processed; otherwise the request itself may have ended it.
+    async fn lease_other(
+        &self,
+        (number, may_stay): (usize, bool),
+        tried: &mut Tried,
+    ) -> Result<Leased, NoConnection> {
+        match self.to.lease(tried).await {
+            Err(_) if may_stay => self.to.lease_again(number).await,
+            leased => leased,
         }
     }
 

@@ -99,6 +99,24 @@ pub(super) enum Lease {
     Http2 { sender: Http2Sender<Bytes>, _stream: OwnedSemaphorePermit },
 }
 
+/// What a request does if all connections are in use.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum WhenFull {
+    /// Waits for one, for [`MAX_WAIT`] at most.
+    Wait,
+    /// Tries another address.
+    GoOn,
+}
+
+impl WhenFull {
+    const fn wait(self) -> Duration {
+        match self {
+            Self::Wait => MAX_WAIT,
+            Self::GoOn => Duration::ZERO,
+        }
+    }
+}
+
 /// The event that ended a request's wait for a connection.
 enum Freed {
     Slot(OwnedSemaphorePermit),
@@ -152,7 +170,7 @@ impl Pool {
 
     /// Takes the connection that was used last, or opens a new one. Also returns whether the
     /// connection was used before.
-    pub(super) async fn lease(&self) -> Result<(Lease, bool), NoConnection> {
+    pub(super) async fn lease(&self, when_full: WhenFull) -> Result<(Lease, bool), NoConnection> {
         if let Some(lease) = self.reuse() {
             return Ok((lease, true));
         }
@@ -160,8 +178,19 @@ impl Pool {
         tokio::task::yield_now().await;
         match self.reuse() {
             Some(lease) => Ok((lease, true)),
-            None if self.0.is_http2.load(Ordering::Relaxed) => self.share().await,
-            None => self.lease_new().await.map(|lease| (lease, false)),
+            None => self.lease_again(when_full).await,
+        }
+    }
+
+    /// A new connection; over HTTP/2, requests share the one that the first of them opens. Also
+    /// returns whether the connection was used before.
+    pub(super) async fn lease_again(
+        &self,
+        when_full: WhenFull,
+    ) -> Result<(Lease, bool), NoConnection> {
+        match self.0.is_http2.load(Ordering::Relaxed) {
+            true => self.share(when_full).await,
+            false => self.lease_new(when_full).await,
         }
     }
 
@@ -186,7 +215,7 @@ impl Pool {
     }
 
     /// A stream of the connection that another request is opening, or of a new one.
-    async fn share(&self) -> Result<(Lease, bool), NoConnection> {
+    async fn share(&self, when_full: WhenFull) -> Result<(Lease, bool), NoConnection> {
         let connecting = timeout(MAX_WAIT, self.0.connecting.lock()).await;
         let connecting = connecting.map_err(|_| NoConnection::Busy)?;
         if !self.0.is_http2.load(Ordering::Relaxed) {
@@ -195,26 +224,27 @@ impl Pool {
         }
         match self.reuse() {
             Some(lease) => Ok((lease, true)),
-            None => self.lease_new().await.map(|lease| (lease, false)),
+            None => self.lease_new(when_full).await,
         }
     }
 
     /// Opens a new connection. In a full pool, the request shares an HTTP/2 connection; otherwise
     /// an idle connection is closed, and the request waits for room.
-    pub(super) async fn lease_new(&self) -> Result<Lease, NoConnection> {
+    async fn lease_new(&self, when_full: WhenFull) -> Result<(Lease, bool), NoConnection> {
         let slots = Arc::clone(&self.0.slots);
         let permit = match Arc::clone(&slots).try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => {
+                let wait = when_full.wait();
                 if let Some((sender, streams)) = self.shared() {
-                    let stream = timeout(MAX_WAIT, streams.acquire_owned()).await;
+                    let stream = timeout(wait, streams.acquire_owned()).await;
                     let stream = stream.ok().and_then(Result::ok).ok_or(NoConnection::Busy)?;
-                    return Ok(Lease::Http2 { sender, _stream: stream });
+                    return Ok((Lease::Http2 { sender, _stream: stream }, true));
                 }
                 self.make_room();
-                match timeout(MAX_WAIT, self.wait()).await {
+                match timeout(wait, self.wait()).await {
                     Ok(Some(Freed::Slot(permit))) => permit,
-                    Ok(Some(Freed::Lease(lease))) => return Ok(lease),
+                    Ok(Some(Freed::Lease(lease))) => return Ok((lease, true)),
                     Ok(None) | Err(_) => return Err(NoConnection::Busy),
                 }
             }
@@ -227,7 +257,7 @@ impl Pool {
                 self.0.is_http2.store(false, Ordering::Relaxed);
                 // The request on the connection gets its errors.
                 tokio::spawn(async { drop(connection.with_upgrades().await) });
-                Ok(Lease::Http1 { sender, slot, pool: self.clone() })
+                Ok((Lease::Http1 { sender, slot, pool: self.clone() }, false))
             }
             Connected::Http2(sender, connection) => {
                 self.0.is_http2.store(true, Ordering::Relaxed);
@@ -243,7 +273,7 @@ impl Pool {
                 self.begin_sweeps(&mut kept);
                 drop(kept);
                 let stream = stream.map_err(|_| NoConnection::Busy)?;
-                Ok(Lease::Http2 { sender, _stream: stream })
+                Ok((Lease::Http2 { sender, _stream: stream }, false))
             }
         }
     }

@@ -143,11 +143,18 @@ impl Unanswered {
     }
 }
 
-/// Whether the connection was reset.
+/// Whether the connection was reset, or ended without the end of TLS.
 fn is_reset(error: &hyper::Error) -> bool {
     let io = error.source().and_then(|source| source.downcast_ref::<io::Error>());
     io.is_some_and(|error| {
-        matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+        matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionReset
+                | io::ErrorKind::ConnectionAborted
+                | io::ErrorKind::NotConnected
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::UnexpectedEof
+        )
     })
 }
 

@@ -10,7 +10,7 @@ use tidegate::policy::{RequestTarget, normal_host};
 
 use super::address::{Address, Outcome};
 use super::connect::Connector;
-use super::pool::{NoConnection, Pool};
+use super::pool::{NoConnection, Pool, WhenFull};
 use super::send::Leased;
 use crate::settings::{self, Gateway, Route};
 
@@ -128,6 +128,14 @@ impl Pools {
     }
 }
 
+/// Which connection to an address a request wants.
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    /// A kept one, or a new one.
+    Any(WhenFull),
+    New,
+}
+
 /// Addresses that a request has tried, one bit for each.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tried(u64);
@@ -143,47 +151,59 @@ impl Tried {
 }
 
 impl UpstreamPool {
-    /// A connection to an address that was not tried. If connecting fails, another address is
-    /// tried.
+    /// A connection to an address that was not tried. If connecting fails, or all connections to
+    /// the address are in use, another address is tried. If no address has a free connection, the
+    /// request waits for one of the first address.
     pub(super) async fn lease(&self, tried: &mut Tried) -> Result<Leased, NoConnection> {
-        let mut failed = NoConnection::Busy;
+        let (mut full, mut failed) = (None, None);
         for _ in 0..MAX_CONNECTS {
             let Some(number) = self.choose(*tried) else { break };
             tried.add(number);
-            match self.lease_at(number, false).await {
-                Err(error @ NoConnection::Failed(_)) => failed = error,
-                found => return found,
+            match self.lease_at(number, Wanted::Any(WhenFull::GoOn)).await {
+                Err(NoConnection::Busy) => full = full.or(Some(number)),
+                Err(error) => failed = Some(error),
+                leased => return leased,
             }
         }
-        Err(failed)
+        let waited = match full {
+            Some(number) => self.lease_at(number, Wanted::Any(WhenFull::Wait)).await,
+            None => Err(NoConnection::Busy),
+        };
+        match (waited, failed) {
+            (Err(NoConnection::Busy), Some(failed)) => Err(failed),
+            (waited, _) => waited,
+        }
     }
 
-    /// A new connection to the same address as `other`.
-    pub(super) async fn lease_again(&self, other: &Leased) -> Result<Leased, NoConnection> {
-        self.lease_at(other.number, true).await
+    /// A new connection to an address.
+    pub(super) async fn lease_again(&self, number: usize) -> Result<Leased, NoConnection> {
+        self.lease_at(number, Wanted::New).await
     }
 
-    async fn lease_at(&self, number: usize, is_new: bool) -> Result<Leased, NoConnection> {
+    async fn lease_at(&self, number: usize, wanted: Wanted) -> Result<Leased, NoConnection> {
         let (Some(pool), Some(address)) =
             (self.pools.get(number), self.upstream.addresses.get(number))
         else {
             return Err(NoConnection::Busy);
         };
         let in_progress = address.begin();
-        let leased = match is_new {
-            true => pool.lease_new().await.map(|lease| (lease, false)),
-            false => pool.lease().await,
+        let leased = match wanted {
+            Wanted::New => pool.lease_again(WhenFull::Wait).await,
+            Wanted::Any(when_full) => pool.lease(when_full).await,
         };
-        match leased {
-            Ok((lease, is_reused)) => Ok(Leased::new(lease, is_reused, number, in_progress)),
-            Err(why) => {
-                address.record(match why {
-                    NoConnection::Busy => Outcome::Busy,
-                    NoConnection::Failed(_) => Outcome::ConnectFailed,
-                });
-                Err(why)
+        let why = match leased {
+            Ok((lease, is_reused)) => {
+                return Ok(Leased::new(lease, is_reused, number, in_progress));
             }
+            Err(why) => why,
+        };
+        match (&why, wanted) {
+            (NoConnection::Failed(_), _) => address.record(Outcome::ConnectFailed),
+            // Another address may have a free connection.
+            (NoConnection::Busy, Wanted::Any(WhenFull::GoOn)) => {}
+            (NoConnection::Busy, _) => address.record(Outcome::Busy),
         }
+        Err(why)
     }
 
     /// Chooses among the available addresses that were not tried, or among all that were not tried
@@ -236,6 +256,36 @@ mod tests {
             Address::new(settings, "api", None)
         };
         (1..=4).map(address).collect()
+    }
+
+    /// Connections, not requests in progress, may be short at the address that is chosen.
+    #[tokio::test]
+    async fn an_address_without_a_free_connection_is_passed_over() {
+        let listeners = [listener().await, listener().await];
+        let urls = listeners.each_ref().map(|(_, url)| url.clone());
+        let mut settings = settings::Upstream::new("api", &urls).unwrap();
+        settings.max_connections = 1;
+        let upstreams = Upstreams::new(&Gateway::new(settings)).unwrap();
+        let pools = Pools::new(Arc::new(upstreams), 1);
+        let pool = &pools.0.pools[0];
+        let held = pool.lease(&mut Tried::default()).await.unwrap();
+        let free = 1 - held.number;
+        let _busier: Vec<_> = (0..5).map(|_| pool.upstream.addresses[free].begin()).collect();
+        let leased = pool.lease(&mut Tried::default()).await.unwrap();
+        assert_eq!(leased.number, free);
+        // A request that finds none waits for the first one that is free.
+        let mut tried = Tried::default();
+        let (waited, ()) = tokio::join!(pool.lease(&mut tried), async {
+            tokio::task::yield_now().await;
+            drop((held, leased));
+        });
+        assert!(waited.is_ok());
+    }
+
+    async fn listener() -> (tokio::net::TcpListener, String) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        (listener, url)
     }
 
     #[test]
