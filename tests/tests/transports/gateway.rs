@@ -12,6 +12,7 @@ mod http2;
 mod http2_client;
 mod http2_security;
 mod http2_upstream;
+mod interim;
 mod limits;
 mod proxy_protocol;
 mod routes;

@@ -30,6 +30,7 @@ mod guard;
 mod head;
 mod health;
 mod http2;
+mod interim;
 mod names;
 mod pool;
 mod preface;
@@ -63,6 +64,7 @@ use self::failure::problem;
 use self::forward::{Answer, Forward};
 use self::guard::Guard;
 use self::head::Description;
+use self::interim::Current;
 use self::tunnel::Tunnel;
 use super::Stream;
 use super::http::WriteTimeout;
@@ -119,18 +121,23 @@ pub(crate) async fn converse(stream: Stream, context: ConnContext) {
         return streams::serve(stream, &connection, &settings, &budget, &mut stopped).await;
     }
     let is_stopping = stopped.clone();
-    let answer = service_fn(|request: Request<_>| {
+    let current = Arc::new(Current::default());
+    let answer = service_fn(|mut request: Request<_>| {
+        if let Some(interim) = current.begin(request.version()) {
+            request.extensions_mut().insert(interim);
+        }
         let answer = connection.log(request.map(WireBody::Http1));
         async {
             let mut answer = answer.await;
+            current.end();
             if *is_stopping.borrow() && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
                 answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Ok::<_, Infallible>(answer)
         }
     });
-    let stream =
-        Guard::new(WriteTimeout::new(stream, settings.idle_after), Arc::clone(tunnel.is_open()));
+    let stream = WriteTimeout::new(stream, settings.idle_after);
+    let stream = Guard::new(stream, Arc::clone(tunnel.is_open()), Arc::clone(&current));
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())

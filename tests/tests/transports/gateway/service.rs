@@ -108,6 +108,14 @@ impl Shared {
                     drop(changed.wait_while(released, |it| !*it));
                     "ld".to_owned()
                 }
+                // Ends once it is released.
+                "/hints" => {
+                    let hints = "HTTP/1.1 103 Early Hints\r\nlink: </a.css>\r\nconnection: x-own\r\n\
+                                 x-own: 1\r\n\r\n";
+                    let _ = socket.write_all(hints.as_bytes());
+                    self.wait_for_release();
+                    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+                }
                 "/websocket" => {
                     let switch = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\n\
                                   upgrade: websocket\r\n\r\n";

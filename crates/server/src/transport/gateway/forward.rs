@@ -22,6 +22,8 @@ use super::body::{ForwardBody, RequestBody, WireBody};
 use super::class;
 use super::failure::Failure;
 use super::head::{self, Description};
+use super::http2::length;
+use super::interim::Interim;
 use super::pool::NoConnection;
 use super::send::{Leased, Unanswered};
 use super::tunnel::Tunnel;
@@ -104,6 +106,7 @@ impl Client {
             client: request.extensions_mut().remove::<OnUpgrade>(),
             places: request.extensions_mut().remove::<Lease>(),
         };
+        let interim = request.extensions_mut().remove::<Interim>();
         let (mut head, body) = request.into_parts();
         let to = self.pools.route(&head)?;
         let settings = &to.upstream.settings;
@@ -124,8 +127,9 @@ impl Client {
         head.uri = head.uri.path_and_query().cloned().map_or_else(Uri::default, Uri::from);
         head.version = Version::HTTP_11;
         head.extensions.clear();
-        let (body, mut sent) = RequestBody::new(body, is_call.then_some(settings.idle_timeout));
-        let mut exchange = Exchange { to, log: &self.log, address: None };
+        let pause = is_call.then_some(settings.idle_timeout);
+        let (body, mut sent) = RequestBody::new(body, BodyLimits { pause, ..self.limits.clone() });
+        let mut exchange = Exchange { to, log: &self.log, interim, address: None };
         let (mut cut, mut is_late) = (None, false);
         let answered = {
             let mut answer = pin!(exchange.send(head, body));
@@ -199,6 +203,8 @@ impl Client {
 struct Exchange<'a> {
     to: &'a UpstreamPool,
     log: &'a Log,
+    /// Takes the interim responses.
+    interim: Option<Interim>,
     /// The address of the latest attempt.
     address: Option<Arc<Address>>,
 }
@@ -270,7 +276,7 @@ impl Exchange<'_> {
         body: RequestBody,
     ) -> Result<Response<WireBody>, Unanswered> {
         self.address = self.to.upstream.addresses.get(connection.number).map(Arc::clone);
-        connection.send(&self.to.upstream.settings, head, body).await
+        connection.send(&self.to.upstream.settings, head, body, self.interim.as_ref()).await
     }
 
     /// Logs a failure to connect.

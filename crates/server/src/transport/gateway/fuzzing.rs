@@ -130,7 +130,7 @@ pub(crate) fn try_requests(bytes: &[u8], piece: usize) {
         }
     });
     let wire = Wire { bytes: bytes.to_vec(), at: 0, piece, waits: false, ends: true };
-    let guard = Guard::new(wire, Arc::default());
+    let guard = Guard::new(wire, Arc::default(), Arc::default());
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).max_buf_size(MAX_HEAD).max_headers(MAX_FIELDS);
     let serving = builder.serve_connection(TokioIo::new(guard), answer);

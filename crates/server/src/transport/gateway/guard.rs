@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 use super::framing::{Ambiguous, Framing};
+use super::interim::Current;
 
 /// How long a head may take from its first byte to its last.
 const HEAD_TIME: Duration = Duration::from_secs(10);
@@ -27,8 +28,15 @@ const READS: usize = 16;
 /// request invalid, and the end of a head, without which hyper would wait for more.
 const REFUSAL: &[u8] = b"\0\n\n";
 
+/// The response to a head that takes too long.
+const TOO_SLOW: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
 /// Passes the bytes of a client to hyper until a request is framed ambiguously. Instead of that
 /// request, hyper reads [`REFUSAL`], and answers 400 after the responses to earlier requests.
+///
+/// The guard also writes responses that hyper cannot write, between those of hyper: hyper flushes
+/// only once its own buffer is empty.
 #[derive(Debug)]
 pub(super) struct Guard<S> {
     stream: S,
@@ -41,12 +49,30 @@ pub(super) struct Guard<S> {
     waiting: Option<Pin<Box<Sleep>>>,
     /// Runs once this side is closed within a message of the client.
     linger: Option<Pin<Box<Sleep>>>,
+    /// The request whose response hyper waits for.
+    current: Arc<Current>,
+    /// The guard's own response, which is completed before hyper writes.
+    own: Vec<u8>,
+    /// Number of its bytes that were written.
+    written: usize,
+    /// Whether hyper has written nothing since it last flushed.
+    is_flushed: bool,
 }
 
 impl<S> Guard<S> {
-    pub(super) fn new(stream: S, is_tunnel: Arc<AtomicBool>) -> Self {
-        let framing = Framing::default();
-        Self { stream, framing, is_tunnel, refusal: None, waiting: None, linger: None }
+    pub(super) fn new(stream: S, is_tunnel: Arc<AtomicBool>, current: Arc<Current>) -> Self {
+        Self {
+            stream,
+            framing: Framing::default(),
+            is_tunnel,
+            refusal: None,
+            waiting: None,
+            linger: None,
+            current,
+            own: Vec::new(),
+            written: 0,
+            is_flushed: true,
+        }
     }
 }
 
@@ -71,17 +97,48 @@ impl<S: AsyncRead + Unpin> Guard<S> {
     }
 }
 
-impl<S> Guard<S> {
-    /// Fails once a head has taken too long.
+impl<S: AsyncWrite + Unpin> Guard<S> {
+    /// Fails once a head takes too long. The client gets 408 if hyper has written all earlier
+    /// responses.
     fn poll_waiting(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.waiting.as_mut().map(|waiting| waiting.as_mut().poll(context)) {
-            Some(Poll::Ready(())) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            _ => Poll::Pending,
+        let Some(waiting) = &mut self.waiting else { return Poll::Pending };
+        ready!(waiting.as_mut().poll(context));
+        if self.is_flushed && self.own.is_empty() {
+            (self.own, self.written) = (TOO_SLOW.to_vec(), 0);
+            if let Poll::Ready(Ok(())) = self.poll_own(context) {
+                // The connection is closed, whether this succeeds or not.
+                let _ = Pin::new(&mut self.stream).poll_flush(context);
+            }
+        }
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Completes the guard's own response.
+    fn poll_own(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.written < self.own.len() {
+            let rest = &self.own[self.written..];
+            match ready!(Pin::new(&mut self.stream).poll_write(context, rest))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                length => self.written += length,
+            }
+        }
+        (self.own, self.written) = (Vec::new(), 0);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes the interim responses to the current request.
+    fn poll_interim(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.poll_own(context))?;
+            match self.current.poll_next(context) {
+                Poll::Ready(bytes) => self.own = bytes,
+                Poll::Pending => return Poll::Ready(Ok(())),
+            }
         }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guard<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -124,7 +181,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
+        let this = self.get_mut();
+        this.is_flushed = false;
+        ready!(this.poll_own(context))?;
+        Pin::new(&mut this.stream).poll_write(context, bytes)
     }
 
     fn poll_write_vectored(
@@ -132,7 +192,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(context, pieces)
+        let this = self.get_mut();
+        this.is_flushed = false;
+        ready!(this.poll_own(context))?;
+        Pin::new(&mut this.stream).poll_write_vectored(context, pieces)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -140,7 +203,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+        let this = self.get_mut();
+        ready!(this.poll_interim(context))?;
+        ready!(Pin::new(&mut this.stream).poll_flush(context))?;
+        this.is_flushed = true;
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

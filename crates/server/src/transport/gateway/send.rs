@@ -1,9 +1,13 @@
 //! Sends one request over one connection.
 
 use std::error::Error;
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
+use std::task::Poll;
 
 use h2::Reason;
+use hyper::ext::on_informational;
 use hyper::header::{CONNECTION, HOST, HeaderValue, UPGRADE};
 use hyper::http::request::Parts;
 use hyper::http::uri::{Authority, PathAndQuery, Scheme};
@@ -13,6 +17,7 @@ use tokio::task::AbortHandle;
 use super::address::{InProgress, Outcome};
 use super::body::{RequestBody, WireBody};
 use super::http2::{self, StreamBody};
+use super::interim::Interim;
 use super::pool::Lease;
 use crate::settings;
 
@@ -82,10 +87,16 @@ impl Leased {
         upstream: &settings::Upstream,
         head: Parts,
         body: RequestBody,
+        interim: Option<&Interim>,
     ) -> Result<Response<WireBody>, Unanswered> {
         match &mut self.lease {
             Lease::Http1 { sender, .. } => {
-                let request = Request::from_parts(head, body);
+                let mut request = Request::from_parts(head, body);
+                if let Some(interim) = interim.cloned() {
+                    on_informational(&mut request, move |response| {
+                        interim.push(response.status(), response.headers());
+                    });
+                }
                 match sender.try_send_request(request).await {
                     Ok(response) => Ok(response.map(WireBody::Http1)),
                     Err(mut error) => {
@@ -100,13 +111,21 @@ impl Leased {
                 let head = for_http2(head, upstream);
                 let sent = sender.send_request(Request::from_parts(head, ()), is_end);
                 let unanswered = |error: &h2::Error| Unanswered::of_http2(error, again.clone());
-                let (response, stream) = sent.map_err(|error| unanswered(&error))?;
+                let (mut response, stream) = sent.map_err(|error| unanswered(&error))?;
                 if is_end {
                     drop(body);
                 } else {
                     let sending = http2::send(body, stream, upstream.idle_timeout);
                     self.upload = Some(Upload(tokio::spawn(sending).abort_handle()));
                 }
+                let response = poll_fn(|context| {
+                    while let (Some(interim), Poll::Ready(Some(Ok(response)))) =
+                        (interim, response.poll_informational(context))
+                    {
+                        interim.push(response.status(), response.headers());
+                    }
+                    Pin::new(&mut response).poll(context)
+                });
                 let response = response.await.map_err(|error| unanswered(&error))?;
                 Ok(response.map(|body| WireBody::Http2(StreamBody::new(body))))
             }

@@ -36,7 +36,7 @@ fn client(pause: Option<Duration>) -> (DuplexStream, mpsc::Receiver<BodyEnd>) {
                 Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()))
             }
         });
-        let guard = Guard::new(server, Default::default());
+        let guard = Guard::new(server, Default::default(), Default::default());
         let _ = http1::Builder::new().serve_connection(TokioIo::new(guard), answer).await;
     });
     (client, ends)
@@ -47,8 +47,8 @@ const POST: &[u8] = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r
 #[tokio::test(start_paused = true)]
 async fn a_head_that_takes_longer_than_ten_seconds_ends_the_connection() {
     let (client, server) = duplex(1 << 20);
-    let mut guard = Guard::new(server, Default::default());
-    let (mut client, began) = (client, Instant::now());
+    let mut guard = Guard::new(server, Default::default(), Default::default());
+    let ((mut answer, mut client), began) = (tokio::io::split(client), Instant::now());
     tokio::spawn(async move {
         // A byte each second is no progress.
         for byte in b"GET / HTTP/1.1\r\nHost: a.example\r\n" {
@@ -68,6 +68,10 @@ async fn a_head_that_takes_longer_than_ten_seconds_ends_the_connection() {
     };
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
     assert_eq!(began.elapsed().as_secs(), 10);
+    drop(guard);
+    let mut text = String::new();
+    answer.read_to_string(&mut text).await.expect("text");
+    assert!(text.starts_with("HTTP/1.1 408 ") && text.ends_with("\r\n\r\n"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,7 +126,7 @@ async fn messages_of_a_call_may_pause_for_as_long_as_set() {
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_is_closed_within_a_request_lingers_for_two_seconds() {
     let (mut client, server) = duplex(1 << 20);
-    let mut guard = Guard::new(server, Default::default());
+    let mut guard = Guard::new(server, Default::default(), Default::default());
     client.write_all(POST).await.expect("sent");
     assert!(guard.read(&mut [0; 1_024]).await.expect("read") > 0);
     let began = Instant::now();
@@ -140,7 +144,7 @@ async fn a_connection_that_is_closed_within_a_request_lingers_for_two_seconds() 
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_is_closed_between_requests_is_closed_at_once() {
     let (mut client, server) = duplex(1 << 20);
-    let mut guard = Guard::new(server, Default::default());
+    let mut guard = Guard::new(server, Default::default(), Default::default());
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.expect("sent");
     assert!(guard.read(&mut [0; 1_024]).await.expect("read") > 0);
     let began = Instant::now();

@@ -24,6 +24,7 @@ use tracing::warn;
 use super::body::WireBody;
 use super::framing::MAX_HEAD;
 use super::http2::{self, StreamBody};
+use super::interim::Interim;
 use super::{GatewayConnection, IDLE_TIME, head};
 use crate::observability::throttle::{Admitted, Frequent};
 use crate::settings::Settings;
@@ -222,12 +223,23 @@ async fn answer(
     let (mut head, body) = request.into_parts();
     let is_head = head.method == Method::HEAD;
     head::unify(&mut head);
+    let interim = Interim::default();
+    head.extensions.insert(interim.clone());
     let request = Request::from_parts(head, WireBody::Http2(StreamBody::new(body)));
-    let answer = tokio::select! {
-        biased;
-        answer = gateway.log(request) => answer,
-        _ = poll_fn(|context| respond.poll_reset(context)) => return false,
-    };
+    let mut answer = pin!(gateway.log(request));
+    let answer = poll_fn(|context| {
+        let answer = answer.as_mut().poll(context);
+        while let Poll::Ready(interim) = interim.poll_next(context) {
+            // Fails if the client is gone.
+            let _ = respond.send_informational(interim);
+        }
+        match answer {
+            Poll::Ready(answer) => Poll::Ready(Some(answer)),
+            Poll::Pending => respond.poll_reset(context).map(|_| None),
+        }
+    });
+    let Some(answer) = answer.await else { return false };
+    interim.end();
     let (mut head, body) = answer.into_parts();
     // The gateway's own responses may have this field, which HTTP/2 does not allow.
     head.headers.remove(CONNECTION);
