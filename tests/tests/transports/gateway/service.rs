@@ -156,6 +156,40 @@ impl Shared {
     }
 }
 
+/// The responses that do not depend on the request.
+fn fixed(path: &str) -> Option<String> {
+    let text = match path {
+        "/long-trailers" => {
+            let sum = "7".repeat(9 << 10);
+            let head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+            return Some(format!("{head}2\r\nok\r\n0\r\nx-sum: {sum}\r\n\r\n"));
+        }
+        "/two-lengths" => "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\nok",
+        "/both" => {
+            "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+        }
+        "/coded" => {
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+        }
+        "/odd-length" => "HTTP/1.1 304 Not Modified\r\ncontent-length: 2, 2\r\n\r\n",
+        "/garbage" => "NOT HTTP\r\n\r\n",
+        "/switch" => {
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+        }
+        "/other-switch" => {
+            "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n"
+        }
+        "/hop" => {
+            "HTTP/1.1 200 OK\r\nconnection: x-own, keep-alive\r\nx-own: 1\r\nkeep-alive: 1\r\nx-kept: 1\r\ncontent-length: 0\r\n\r\n"
+        }
+        "/trailers" => {
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n"
+        }
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
 fn read_head(reader: &mut impl BufRead) -> Option<String> {
     let mut head = String::new();
     loop {

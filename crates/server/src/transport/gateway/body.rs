@@ -10,8 +10,9 @@ use tokio::sync::oneshot;
 use tokio::time::{Sleep, sleep};
 
 use super::address::Outcome;
+use super::framing::MAX_TRAILERS;
 use super::head;
-use super::http2::StreamBody;
+use super::http2::{StreamBody, length};
 use super::send::Leased;
 
 /// How long a client may pause within a body.
@@ -98,7 +99,7 @@ pub(super) enum Cut {
     Broken(hyper::Error),
     /// The peer reset the stream.
     Reset(h2::Error),
-    /// The trailers are longer than [`MAX_TRAILERS`](super::framing::MAX_TRAILERS).
+    /// The trailers are longer than [`MAX_TRAILERS`].
     LongTrailers,
     /// The peer sent too little for too long.
     TooSlow,
@@ -262,6 +263,11 @@ impl Body for ForwardBody {
         match Pin::new(&mut *body).poll_frame(context) {
             Poll::Ready(mut frame) => {
                 *waiting = None;
+                let trailers = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.trailers_ref());
+                // Over HTTP/2 they have the same bound already.
+                if trailers.is_some_and(|trailers| length(trailers) > MAX_TRAILERS) {
+                    frame = Some(Err(Cut::LongTrailers));
+                }
                 let is_over = match &mut frame {
                     Some(Ok(frame)) => {
                         if let Some(trailers) = frame.trailers_mut() {

@@ -22,7 +22,7 @@ use tokio_rustls::{TlsConnector, TlsStream};
 
 use super::address::Address;
 use super::body::RequestBody;
-use super::framing::{MAX_FIELDS, MAX_HEAD};
+use super::framing::{MAX_FIELDS, MAX_RESPONSE_HEAD};
 use crate::settings::{Scheme, Upstream};
 use crate::transport::Stream;
 use crate::transport::http::WriteTimeout;
@@ -155,7 +155,7 @@ impl Connector {
         }
         let handshake = http1::Builder::new()
             .max_headers(MAX_FIELDS)
-            .max_buf_size(2 * MAX_HEAD)
+            .max_buf_size(MAX_RESPONSE_HEAD)
             .handshake(TokioIo::new(stream));
         let (sender, connection) = handshake.await.map_err(io::Error::other)?;
         Ok(Connected::Http1(sender, Box::new(connection)))
@@ -204,7 +204,7 @@ fn http2_builder() -> http2::Builder {
         .initial_window_size(WINDOW)
         .initial_connection_window_size(WINDOW * u32::from(MAX_STREAMS))
         .initial_max_send_streams(MAX_STREAMS.into())
-        .max_header_list_size(2 * MAX_HEAD as u32)
+        .max_header_list_size(MAX_RESPONSE_HEAD as u32)
         .max_send_buffer_size(WINDOW as usize);
     builder
 }

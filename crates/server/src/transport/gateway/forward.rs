@@ -21,6 +21,7 @@ use super::address::{Address, Outcome};
 use super::body::{ForwardBody, RequestBody, WireBody};
 use super::class;
 use super::failure::Failure;
+use super::framing::MAX_RESPONSE_HEAD;
 use super::head::{self, Description};
 use super::http2::length;
 use super::interim::Interim;
@@ -187,7 +188,7 @@ impl Client {
             };
         }
         let headers = response.headers_mut();
-        if head::is_ambiguous(headers) {
+        if head::is_ambiguous(headers) || length(headers) > MAX_RESPONSE_HEAD {
             return malformed(&connection);
         }
         connection.record(Outcome::Answered);

@@ -10,6 +10,9 @@ use httparse::{EMPTY_HEADER, Header, Request, Status};
 /// The most bytes of a head.
 pub(super) const MAX_HEAD: usize = 32 << 10;
 
+/// The most bytes of the head of a response.
+pub(super) const MAX_RESPONSE_HEAD: usize = 2 * MAX_HEAD;
+
 /// A head is followed up to this length, so that one above [`MAX_HEAD`] is answered with 431.
 const MAX_FOLLOWED: usize = 2 * MAX_HEAD;
 

@@ -22,7 +22,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use self::reader::Whole;
-use super::framing::{Framing, MAX_FIELDS, MAX_HEAD};
+use super::framing::{Framing, MAX_FIELDS, MAX_HEAD, MAX_RESPONSE_HEAD};
 use super::guard::Guard;
 use super::head;
 
@@ -175,7 +175,7 @@ pub(crate) fn try_responses(bytes: &[u8], choice: u8) {
     let wire = Wire { bytes: bytes.to_vec(), at: 0, piece, waits: true, ends };
     let handshake = conn::http1::Builder::new()
         .max_headers(MAX_FIELDS)
-        .max_buf_size(2 * MAX_HEAD)
+        .max_buf_size(MAX_RESPONSE_HEAD)
         .handshake::<_, Empty<Bytes>>(TokioIo::new(wire));
     let Some(Ok((mut sender, connection))) = settle(handshake) else {
         panic!("it waits for nothing")
