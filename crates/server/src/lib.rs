@@ -32,9 +32,9 @@ pub use runtime::server::{ServeError, Server, serve, serve_on};
 pub use runtime::tls::TlsError;
 pub use service::RateLimitService;
 pub use settings::{
-    AccessFormat, Address, AddressLimits, Answers, Body, Edge, EnvoyHeaders, Gateway, HealthCheck,
-    InvalidPeers, InvalidRoute, InvalidUpstream, KeyValues, Listen, MAX_ADDRESSES, Peers,
-    ProxyHeaders, Route, Scheme, Settings, TlsFiles, UnclearDomain, Upstream, UpstreamAddress,
-    UpstreamTls,
+    AccessFormat, Address, AddressLimits, Answers, Body, Edge, EnvoyHeaders, Gateway, HeaderNames,
+    HealthCheck, InvalidHeaderNames, InvalidPeers, InvalidRoute, InvalidUpstream, KeyValues,
+    Listen, MAX_ADDRESSES, Peers, ProxyHeaders, Route, Scheme, Settings, TlsFiles, UnclearDomain,
+    Upstream, UpstreamAddress, UpstreamTls,
 };
 pub use transport::Protocol;

@@ -16,7 +16,9 @@ use crate::runtime::server::ServeError;
 
 pub use self::answers::{Answers, Body, EnvoyHeaders, ProxyHeaders};
 pub use self::edge::{AccessFormat, AddressLimits, Edge};
-pub use self::gateway::{Gateway, InvalidPeers, Peers, UnclearDomain};
+pub use self::gateway::{
+    Gateway, HeaderNames, InvalidHeaderNames, InvalidPeers, Peers, UnclearDomain,
+};
 pub use self::listen::{Address, Listen, TlsFiles};
 pub use self::route::{InvalidRoute, Route};
 pub use self::upstream::{

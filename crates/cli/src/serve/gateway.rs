@@ -5,7 +5,7 @@ mod edge;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tidegate_server::{Gateway, HealthCheck, Route, Scheme, Upstream};
+use tidegate_server::{Gateway, HeaderNames, HealthCheck, Route, Scheme, Upstream};
 
 use super::setup::count;
 use crate::settings::{Chosen, Value};
@@ -72,6 +72,9 @@ pub(super) fn settings(chosen: &Chosen) -> Result<Option<Gateway>, String> {
         routes: routes.into_iter().map(|(route, _)| route).collect(),
         domain: chosen.text("gateway.domain"),
         trusted: edge::peers(chosen, "gateway.trusted_peers")?,
+        drop_headers: HeaderNames::new(&chosen.list("gateway.drop_headers"))
+            .map_err(|expected| format!("gateway.drop_headers: expected {expected}"))?,
+        max_body: chosen.number("gateway.max_body").filter(|most| *most > 0),
         edge: edge::edge(chosen)?,
     }))
 }
@@ -220,6 +223,14 @@ mod tests {
             (
                 "{upstreams: {a: {urls: [http://a], tls: {server_name: b}}}}",
                 "gateway.upstreams.a.tls.server_name: only https:// URLs have certificates",
+            ),
+            (
+                "{upstream: http://a, drop_headers: [X-User, Host]}",
+                "gateway.drop_headers: expected at most 64 names of headers such as X-User-Id",
+            ),
+            (
+                "{upstream: http://a, trusted_peers: [socket]}",
+                "gateway.trusted_peers: expected an address or a network such as 10.0.0.0/8, or unix",
             ),
             (
                 "{upstreams: {a: {urls: [http://a], health: {path: x}}}}",

@@ -190,11 +190,9 @@ pub(crate) static SETTINGS: &[Setting] = &[
         Kind::Text(256),
         "Domain whose `requests` rules apply; by default the only one that has any",
     ),
-    setting(
-        "gateway.trusted_peers",
-        Kind::List,
-        "Addresses and networks of proxies in front of the gateway. `X-Forwarded-*`, `Forwarded` and `X-Request-Id` of other peers are dropped",
-    ),
+    setting("gateway.trusted_peers", Kind::List, TRUSTED_PEERS),
+    setting("gateway.drop_headers", Kind::List, DROP_HEADERS),
+    setting("gateway.max_body", Kind::Bytes(0, 1 << 50), MAX_BODY).default("0"),
     setting(
         "gateway.access_log",
         Kind::Choice(&["off", "text", "json"]),
@@ -464,6 +462,13 @@ const HTTP_TOKEN: &str = "File whose first line is the token for calls that retu
                           are answered on loopback only";
 const HOSTS: &str = "Accepted names in `Host`, in addition to localhost and the listener's addresses. On \
                      loopback other names are refused; elsewhere every name is accepted if the list is empty";
+const TRUSTED_PEERS: &str = "Addresses and networks of proxies in front of the gateway, and `unix` for peers on a Unix \
+                             socket. Headers by which a client could pass for a proxy, such as `X-Forwarded-*`, are \
+                             dropped if they come from other peers";
+const DROP_HEADERS: &str = "Further headers that are dropped unless the peer is in `gateway.trusted_peers`, such as the \
+                            ones in which a service expects the name of an authenticated user; at most 64 names";
+const MAX_BODY: &str =
+    "Maximum size of a request body, above which the request gets 413; 0: no maximum";
 const PROXY_PROTOCOL: &str = "Addresses and networks of load balancers that must send a PROXY protocol header (version 1 \
                               or 2) first; on a Unix socket, every peer. Other peers must not send one";
 const KEY_VALUES: &str = "Display of key values: plain, short (at most 4 characters and a hash) or hash (16 \

@@ -3,6 +3,11 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::Arc;
+
+use hyper::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, TE, TRANSFER_ENCODING, UPGRADE,
+};
 
 use tidegate::policy::{Domain, Policy};
 
@@ -20,6 +25,10 @@ pub struct Gateway {
     /// Proxies in front of the gateway, whose `X-Forwarded-*` and similar fields are kept. The
     /// fields of all other peers are dropped.
     pub trusted: Vec<Peers>,
+    /// Further headers that are dropped like `X-Forwarded-*`: the ones that a service trusts.
+    pub drop_headers: HeaderNames,
+    /// Maximum bytes of a request's body; no maximum if `None`.
+    pub max_body: Option<u64>,
     /// Settings for connections of clients.
     pub edge: Edge,
 }
@@ -33,6 +42,8 @@ impl Gateway {
             routes,
             domain: None,
             trusted: Vec::new(),
+            drop_headers: HeaderNames::default(),
+            max_body: None,
             edge: Edge::default(),
         }
     }
@@ -55,9 +66,13 @@ impl Gateway {
         }
     }
 
-    /// Whether the peer is a trusted proxy of the operator.
-    pub(crate) fn is_trusted(&self, peer: Option<IpAddr>) -> bool {
-        peer.is_some_and(|peer| self.trusted.iter().any(|peers| peers.contains(peer)))
+    /// Whether the peer is a trusted proxy of the operator. A peer on a Unix socket has no address,
+    /// unless it sends a PROXY protocol header.
+    pub(crate) fn is_trusted(&self, peer: Option<IpAddr>, is_unix: bool) -> bool {
+        match peer {
+            Some(peer) => self.trusted.iter().any(|peers| peers.contains(peer)),
+            None => is_unix && self.trusted.contains(&Peers(Range::Unix)),
+        }
     }
 }
 
@@ -89,18 +104,22 @@ impl fmt::Display for UnclearDomain {
 
 impl std::error::Error for UnclearDomain {}
 
-/// A range of addresses.
+/// A range of addresses, or all peers on Unix sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peers {
-    address: IpAddr,
-    length: u8,
+pub struct Peers(Range);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Range {
+    Unix,
+    Addresses { address: IpAddr, length: u8 },
 }
 
 impl Peers {
     pub(crate) fn contains(&self, peer: IpAddr) -> bool {
-        let (own, bits) = bits(self.address);
+        let Range::Addresses { address, length } = self.0 else { return false };
+        let (own, bits) = bits(address);
         let (peer, peer_bits) = bits_of_peer(peer);
-        let shift = bits - u32::from(self.length);
+        let shift = bits - u32::from(length);
         // Shifting by all bits would overflow.
         bits == peer_bits && (shift == bits || own >> shift == peer >> shift)
     }
@@ -121,8 +140,11 @@ fn bits_of_peer(peer: IpAddr) -> (u128, u32) {
 impl FromStr for Peers {
     type Err = InvalidPeers;
 
-    /// Reads an address, or an address and a length: `10.0.0.0/8`.
+    /// Reads an address, an address and a length such as `10.0.0.0/8`, or `unix`.
     fn from_str(text: &str) -> Result<Self, InvalidPeers> {
+        if text == "unix" {
+            return Ok(Self(Range::Unix));
+        }
         let (address, length) = match text.split_once('/') {
             Some((address, length)) => (address, Some(length)),
             None => (text, None),
@@ -133,21 +155,69 @@ impl FromStr for Peers {
             Some(length) => length.parse().ok().filter(|it| u32::from(*it) <= most),
             None => u8::try_from(most).ok(),
         };
-        Ok(Self { address, length: length.ok_or(InvalidPeers)? })
+        let length = length.ok_or(InvalidPeers)?;
+        Ok(Self(Range::Addresses { address, length }))
     }
 }
 
-/// The error for a text that is not a range of addresses.
+/// The error for a text that is neither a range of addresses nor `unix`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidPeers;
 
 impl fmt::Display for InvalidPeers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an address or a network, such as 10.0.0.0/8")
+        f.write_str("an address or a network such as 10.0.0.0/8, or unix")
     }
 }
 
 impl std::error::Error for InvalidPeers {}
+
+/// The most names in [`HeaderNames`].
+const MAX_NAMES: usize = 64;
+
+/// Names of headers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeaderNames(Option<Arc<[HeaderName]>>);
+
+impl HeaderNames {
+    /// No names.
+    pub(crate) const NONE: Self = Self(None);
+
+    /// Reads at most 64 names. Headers that delimit or route a message cannot be dropped.
+    pub fn new(names: &[impl AsRef<str>]) -> Result<Self, InvalidHeaderNames> {
+        const NEEDED: [HeaderName; 7] =
+            [CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, TRANSFER_ENCODING, UPGRADE];
+        if names.is_empty() {
+            return Ok(Self(None));
+        }
+        let names = names.iter().map(|name| name.as_ref().parse().ok());
+        let names = names.map(|name| name.filter(|name| !NEEDED.contains(name)));
+        let names: Option<Arc<[HeaderName]>> = names.collect();
+        let names = names.filter(|names| names.len() <= MAX_NAMES).ok_or(InvalidHeaderNames)?;
+        Ok(Self(Some(names)))
+    }
+
+    /// Whether a name in lower case is one of them.
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.0.as_ref().is_some_and(|names| names.iter().any(|own| own == name))
+    }
+}
+
+/// The error for names that are none of headers that can be dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidHeaderNames;
+
+impl fmt::Display for InvalidHeaderNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "at most {MAX_NAMES} names of headers such as X-User-Id; Host, Content-Type and those \
+             of the connection cannot be dropped"
+        )
+    }
+}
+
+impl std::error::Error for InvalidHeaderNames {}
 
 #[cfg(test)]
 mod tests {
@@ -167,8 +237,34 @@ mod tests {
         assert!(!contains("0.0.0.0/0", "2001:db8::1"));
         assert!(contains("::/0", "2001:db8::1"));
         assert!(contains("2001:db8::/32", "2001:db8:1::1"));
+        assert!(!contains("unix", "127.0.0.1"));
         for text in ["", "10.0.0.0/33", "10.0.0.0/", "10.0.0/8", "::/129", "a"] {
             assert_eq!(text.parse::<Peers>(), Err(InvalidPeers), "{text}");
         }
+    }
+
+    #[test]
+    fn peers_on_unix_sockets_are_trusted_only_if_they_are_listed() {
+        let gateway = |trusted: &[&str]| {
+            let trusted = trusted.iter().map(|peers| peers.parse().unwrap()).collect();
+            Gateway { trusted, ..Gateway::new("http://a".parse().unwrap()) }
+        };
+        assert!(gateway(&["unix"]).is_trusted(None, true));
+        // The address of a TCP peer may be unknown.
+        assert!(!gateway(&["unix"]).is_trusted(None, false));
+        assert!(!gateway(&["unix"]).is_trusted(Some([127, 0, 0, 1].into()), true));
+        assert!(!gateway(&["0.0.0.0/0", "::/0"]).is_trusted(None, true));
+    }
+
+    #[test]
+    fn names_of_headers_are_read_in_any_case() {
+        let names = HeaderNames::new(&["X-User-Id", "x-role"]).unwrap();
+        assert!(names.contains("x-user-id") && names.contains("x-role"));
+        assert!(!names.contains("x-user") && !HeaderNames::NONE.contains("x-user"));
+        for wrong in ["", "a b", "x-ä", "Host", "content-length", "Transfer-Encoding"] {
+            assert_eq!(HeaderNames::new(&[wrong]), Err(InvalidHeaderNames), "{wrong}");
+        }
+        let many: Vec<String> = (0..=MAX_NAMES).map(|number| format!("x-{number}")).collect();
+        assert_eq!(HeaderNames::new(&many), Err(InvalidHeaderNames));
     }
 }

@@ -58,7 +58,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use self::access::{Access, LoggedBody};
-use self::body::{ForwardBody, WireBody};
+use self::body::{BodyLimits, ForwardBody, WireBody};
 use self::class::ClassField;
 use self::failure::problem;
 use self::forward::{Answer, Forward};
@@ -108,13 +108,21 @@ pub(crate) async fn converse(stream: Stream, context: ConnContext) {
     let scheme = if stream.is_tls() { "https" } else { "http" };
     let tunnel = Arc::new(Tunnel::new(settings.idle_after));
     let log = service.status().log().clone();
+    let own = gateway.drop_headers.clone();
+    let limits = BodyLimits { most: gateway.max_body.unwrap_or(u64::MAX), pause: None, own };
     let connection = GatewayConnection {
         gateway,
         access: Access::new(gateway, peer, &service),
         service,
         peer,
-        is_trusted: gateway.is_trusted(peer),
-        forward: Forward::new(pools, Description::new(peer, scheme), Arc::clone(&tunnel), log),
+        is_trusted: gateway.is_trusted(peer, stream.is_unix()),
+        forward: Forward::new(
+            pools,
+            Description::new(peer, scheme),
+            Arc::clone(&tunnel),
+            log,
+            limits,
+        ),
         limited: Mutex::default(),
     };
     if is_http2 {
@@ -212,12 +220,12 @@ impl GatewayConnection<'_> {
 
     async fn answer(&self, request: Request<WireBody>) -> Limited {
         let (mut head, body) = request.into_parts();
-        if let Err(refused) = head::check(&head) {
+        if let Err(refused) = head::check(&head, &self.gateway.drop_headers) {
             access::note(|notes| notes.reason = Some("refused"));
             return own(refused.into());
         }
         if !self.is_trusted {
-            head::drop_claims(&mut head.headers);
+            head::drop_claims(&mut head.headers, &self.gateway.drop_headers);
         }
         if let Some(peer) = self.peer {
             head.extensions.insert(peer);

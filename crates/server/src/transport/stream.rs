@@ -49,6 +49,16 @@ impl Stream {
         }
     }
 
+    /// Whether this is a Unix socket. The address of a TCP peer may be unknown as well.
+    pub(crate) fn is_unix(&self) -> bool {
+        match self {
+            Self::Tcp(_) => false,
+            Self::Unix(_) => true,
+            Self::Tls(tls) => tls.get_ref().0.is_unix(),
+            Self::Begun(begun) => begun.stream.is_unix(),
+        }
+    }
+
     /// The protocol that the peer agreed on in the TLS handshake, if any.
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
         match self {

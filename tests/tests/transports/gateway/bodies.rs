@@ -5,9 +5,10 @@ use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
 use tidegate_server::{Gateway, Upstream};
-use tidegate_tests::http::{Answer, connect, get};
+use tidegate_tests::http::{Answer, connect, get, send};
 use tidegate_tests::servers::wait_until;
 
+use super::http2_client::{Http2Client, request, run, whole};
 use super::service::Service;
 use super::{FIVE, Front, TIMEOUT};
 
@@ -53,6 +54,32 @@ fn clients_that_cut_their_requests_eject_no_address() {
         assert_eq!(sum(&front, "tidegate_upstream_ejections_total", ""), 0, "{urls:?}");
         assert_eq!(get(front.address(), "/", "").status, 200);
     }
+}
+
+#[test]
+fn a_body_above_the_maximum_gets_413() {
+    let front = Front::with("", |gateway| gateway.max_body = Some(10));
+    let status = |fields: &str, body: &str| {
+        let head = format!("POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{fields}\r\n\r\n");
+        send(front.address(), format!("{head}{body}")).status
+    };
+    assert_eq!(status("Content-Length: 10", "0123456789"), 200);
+    assert_eq!(status("Content-Length: 11", "0123456789a"), 413);
+    assert_eq!(front.service.heads().len(), 1, "nothing was sent of it");
+    let chunked = "Transfer-Encoding: chunked";
+    assert_eq!(status(chunked, "5\r\n01234\r\n5\r\n56789\r\n0\r\n\r\n"), 200);
+    assert_eq!(status(chunked, "5\r\n01234\r\n6\r\n56789a\r\n0\r\n\r\n"), 413);
+    // It waits for no "100 Continue".
+    assert_eq!(status("Content-Length: 11\r\nExpect: 100-continue", ""), 413);
+    run(async {
+        let client = Http2Client::connect(front.address()).await;
+        for (body, expected) in [("0123456789", 200), ("0123456789a", 413)] {
+            let answer = client.ask(request("POST", "/", &[], whole(body))).await;
+            assert_eq!(answer.expect("a response").status, expected);
+        }
+    });
+    let name = "tidegate_upstream_requests_total";
+    assert_eq!(sum(&front, name, "outcome=\"no_response\""), 0, "no failure of the service");
 }
 
 /// The messages of a call may pause for the idle time of the upstream.

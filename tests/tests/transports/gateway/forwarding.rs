@@ -1,10 +1,12 @@
 //! What the service gets, and what the client gets back.
 
 use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use tidegate_server::Gateway;
+use tidegate_server::{Address, Gateway, HeaderNames, Listen};
 use tidegate_tests::http::{Connection, connect, get, send};
+use tidegate_tests::servers::Folder;
 
 use super::Front;
 
@@ -56,6 +58,61 @@ fn fields_of_trusted_proxies_are_kept() {
     let head = &front.service.heads()[0];
     assert!(head.contains("\r\nx-forwarded-for: 192.0.2.7, 127.0.0.1\r\n"), "{head}");
     assert!(head.contains("\r\nx-request-id: abc\r\n"), "{head}");
+}
+
+/// A service trusts some headers as identities; the gateway cannot know their names.
+#[test]
+fn fields_that_the_operator_names_are_dropped_unless_the_peer_is_trusted() {
+    for is_trusted in [false, true] {
+        let front = Front::with("", |gateway: &mut Gateway| {
+            gateway.drop_headers = HeaderNames::new(&["X-Member"]).expect("a name");
+            if is_trusted {
+                gateway.trusted = vec!["127.0.0.1".parse().expect("an address")];
+            }
+        });
+        let fields = "X-Member: eve\r\nTrue-Client-IP: 6.6.6.6\r\nX-Other: 1\r\n";
+        assert_eq!(ask(&front, "GET /", fields, "").status, 200);
+        let head = &front.service.heads()[0];
+        assert!(head.contains("\r\nx-other: 1\r\n"), "{head}");
+        for claim in ["\r\nx-member: eve\r\n", "\r\ntrue-client-ip: 6.6.6.6\r\n"] {
+            assert_eq!(head.contains(claim), is_trusted, "{claim} in {head}");
+        }
+    }
+}
+
+#[test]
+fn fields_of_a_proxy_on_a_unix_socket_are_kept_if_it_is_trusted() {
+    for is_trusted in [false, true] {
+        let folder = Folder::create();
+        let path = folder.path().join("gateway.sock");
+        let listen = Listen { address: Address::Unix(path.clone()), tls: None };
+        let front = Front::at(listen, "", |gateway| {
+            let peers = if is_trusted { "unix" } else { "127.0.0.0/8" };
+            gateway.trusted = vec![peers.parse().expect("peers")];
+        });
+        let mut socket = UnixStream::connect(&path).expect("it listens");
+        let request =
+            "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nX-Forwarded-For: 192.0.2.7\r\n\r\n";
+        socket.write_all(request.as_bytes()).expect("sent");
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        let head = &front.service.heads()[0];
+        assert_eq!(head.contains("\r\nx-forwarded-for: 192.0.2.7\r\n"), is_trusted, "{head}");
+    }
+}
+
+/// As over HTTP/2: at most 8 KiB.
+#[test]
+fn a_response_with_long_trailers_is_cut() {
+    let front = Front::open("");
+    let answer = get(front.address(), "/long-trailers", "te: trailers\r\n");
+    assert_eq!(answer.status, 200);
+    assert!(!answer.body.contains("x-sum") && !answer.body.contains("0\r\n"), "{answer:?}");
+    let address = front.service.address();
+    let labels = format!("upstream=\"default\",address=\"{address}\",outcome=\"cut\"");
+    assert_eq!(front.metric(&format!("tidegate_upstream_requests_total{{{labels}}}")), 1);
+    assert_eq!(get(front.address(), "/", "").status, 200);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use super::framing::MAX_TRAILERS;
 use super::head;
 use super::http2::{StreamBody, length};
 use super::send::Leased;
+use crate::settings::HeaderNames;
 
 /// How long a client may pause within a body.
 const CLIENT_IDLE: Duration = Duration::from_secs(30);
@@ -66,6 +67,9 @@ pub(super) struct RequestBody {
     body: Option<WireBody>,
     /// Bytes that `pace` does not count yet.
     bytes: u64,
+    /// Bytes that it may still have.
+    left: u64,
+    own: HeaderNames,
     /// How long the messages of a call may pause; `None` for all other bodies.
     pause: Option<Duration>,
     /// The time at which the client is too slow on average unless it sends more. Set when the
@@ -84,6 +88,19 @@ pub(super) enum ClientFailure {
     TooSlow,
     /// The client closed its side, or sent a malformed body.
     Cut,
+    /// The body is longer than the longest one that is forwarded.
+    TooLarge,
+}
+
+/// The bounds of a request's body.
+#[derive(Clone, Debug)]
+pub(super) struct BodyLimits {
+    /// Maximum bytes.
+    pub(super) most: u64,
+    /// How long the messages of a call (gRPC) may pause; all other bodies have a least pace.
+    pub(super) pause: Option<Duration>,
+    /// Fields of `gateway.drop_headers`, which trailers may not have either.
+    pub(super) own: HeaderNames,
 }
 
 impl fmt::Debug for RequestBody {
@@ -103,6 +120,8 @@ pub(super) enum Cut {
     LongTrailers,
     /// The peer sent too little for too long.
     TooSlow,
+    /// The client sent more than may be forwarded.
+    TooLarge,
 }
 
 impl fmt::Display for Cut {
@@ -112,6 +131,7 @@ impl fmt::Display for Cut {
             Self::Reset(error) => error.fmt(f),
             Self::LongTrailers => f.write_str("the trailers are too long"),
             Self::TooSlow => f.write_str("the body arrives too slowly"),
+            Self::TooLarge => f.write_str("the body is too large"),
         }
     }
 }
@@ -120,14 +140,16 @@ impl std::error::Error for Cut {}
 
 impl RequestBody {
     /// The body, and a receiver that closes once the body was sent, or receives why it was given
-    /// up. The messages of a gRPC call may pause for `pause`, and have no least rate.
+    /// up.
     pub(super) fn new(
         body: WireBody,
-        pause: Option<Duration>,
+        limits: BodyLimits,
     ) -> (Self, oneshot::Receiver<ClientFailure>) {
         let (unsent, sent) = oneshot::channel();
-        let body = Self { body: Some(body), pause, unsent: Some(unsent), ..Self::empty() };
-        (body, sent)
+        let BodyLimits { most, pause, own } = limits;
+        let body = Some(body);
+        let unsent = Some(unsent);
+        (Self { body, left: most, own, pause, unsent, ..Self::empty() }, sent)
     }
 
     /// Whether there is nothing to send.
@@ -137,7 +159,8 @@ impl RequestBody {
 
     /// No body.
     pub(super) const fn empty() -> Self {
-        Self { body: None, bytes: 0, pause: None, pace: None, waiting: None, unsent: None }
+        let (body, own, unsent) = (None, HeaderNames::NONE, None);
+        Self { body, bytes: 0, left: 0, own, pause: None, pace: None, waiting: None, unsent }
     }
 
     fn tell(&mut self, failure: ClientFailure) {
@@ -184,10 +207,17 @@ impl Body for RequestBody {
                 match &mut frame {
                     Some(Ok(frame)) => {
                         if let Some(trailers) = frame.trailers_mut() {
-                            head::clean_request_trailers(trailers);
+                            head::clean_request_trailers(trailers, &this.own);
                         }
-                        let length = frame.data_ref().map_or(0, Bytes::len);
-                        this.bytes = this.bytes.saturating_add(length as u64);
+                        let length = frame.data_ref().map_or(0, Bytes::len) as u64;
+                        this.bytes = this.bytes.saturating_add(length);
+                        match this.left.checked_sub(length) {
+                            Some(left) => this.left = left,
+                            None => {
+                                this.tell(ClientFailure::TooLarge);
+                                return Poll::Ready(Some(Err(Cut::TooLarge)));
+                            }
+                        }
                     }
                     Some(Err(_)) => this.tell(ClientFailure::Cut),
                     None => {}

@@ -57,6 +57,7 @@ impl Failure {
             Self::Malformed => "the response of the service is malformed",
             Self::Client(ClientFailure::TooSlow) => "the body of the request arrives too slowly",
             Self::Client(ClientFailure::Cut) => "the body of the request is cut",
+            Self::Client(ClientFailure::TooLarge) => "the body of the request is too large",
         }
     }
 
@@ -71,6 +72,7 @@ impl Failure {
             Self::Malformed => "upstream_malformed",
             Self::Client(ClientFailure::TooSlow) => "too_slow",
             Self::Client(ClientFailure::Cut) => "body_cut",
+            Self::Client(ClientFailure::TooLarge) => "too_large",
         }
     }
 
@@ -90,6 +92,7 @@ impl Failure {
                 Self::Late => StatusCode::GATEWAY_TIMEOUT,
                 Self::Client(ClientFailure::TooSlow) => StatusCode::REQUEST_TIMEOUT,
                 Self::Client(ClientFailure::Cut) => StatusCode::BAD_REQUEST,
+                Self::Client(ClientFailure::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
             },
             self.why(),
         );
@@ -105,7 +108,9 @@ impl Failure {
     /// The response to a gRPC call: no message, and the status in the head.
     pub(super) fn grpc_answer(self) -> Answer {
         let code = match self {
-            // CANCELLED, INVALID_ARGUMENT, UNIMPLEMENTED, UNAVAILABLE and DEADLINE_EXCEEDED.
+            // RESOURCE_EXHAUSTED, CANCELLED, INVALID_ARGUMENT, UNIMPLEMENTED, UNAVAILABLE and
+            // DEADLINE_EXCEEDED.
+            Self::Client(ClientFailure::TooLarge) => "8",
             Self::Client(_) => "1",
             Self::Ambiguous(_) => "3",
             Self::NoRoute => "12",

@@ -18,7 +18,7 @@ use tracing::warn;
 
 use super::access;
 use super::address::{Address, Outcome};
-use super::body::{ForwardBody, RequestBody, WireBody};
+use super::body::{BodyLimits, ClientFailure, ForwardBody, RequestBody, WireBody};
 use super::class;
 use super::failure::Failure;
 use super::framing::MAX_RESPONSE_HEAD;
@@ -47,6 +47,8 @@ struct Client {
     description: Description,
     tunnel: Arc<Tunnel>,
     log: Log,
+    /// The bounds of request bodies.
+    limits: BodyLimits,
 }
 
 pub(super) type Answer = Response<ForwardBody>;
@@ -66,8 +68,9 @@ impl Forward {
         description: Description,
         tunnel: Arc<Tunnel>,
         log: Log,
+        limits: BodyLimits,
     ) -> Self {
-        Self(Arc::new(Client { pools, description, tunnel, log }))
+        Self(Arc::new(Client { pools, description, tunnel, log, limits }))
     }
 }
 
@@ -109,11 +112,15 @@ impl Client {
         };
         let interim = request.extensions_mut().remove::<Interim>();
         let (mut head, body) = request.into_parts();
+        if head::content_length(&head.headers).is_some_and(|length| length > self.limits.most) {
+            return Err(Failure::Client(ClientFailure::TooLarge));
+        }
         let to = self.pools.route(&head)?;
         let settings = &to.upstream.settings;
         let upgrade = head::upgrade(&head);
         head::drop_hop_by_hop(&mut head.headers);
-        head::drop_aliases(&mut head.headers, is_call && settings.scheme != Scheme::Http);
+        let is_grpc = is_call && settings.scheme != Scheme::Http;
+        head::drop_aliases(&mut head.headers, is_grpc, &self.limits.own);
         class::replace_in(&mut head.headers);
         self.description.add_to(&mut head.headers);
         access::note(|notes| {

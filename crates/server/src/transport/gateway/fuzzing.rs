@@ -25,6 +25,7 @@ use self::reader::Whole;
 use super::framing::{Framing, MAX_FIELDS, MAX_HEAD, MAX_RESPONSE_HEAD};
 use super::guard::Guard;
 use super::head;
+use crate::settings::HeaderNames;
 
 /// Polls without progress after which nothing more will happen.
 const POLLS: usize = 256;
@@ -116,7 +117,7 @@ pub(crate) fn try_requests(bytes: &[u8], piece: usize) {
         let seen = Rc::clone(&seen);
         async move {
             let (head, body) = request.into_parts();
-            let is_refused = head::check(&head).is_err();
+            let is_refused = head::check(&head, &HeaderNames::NONE).is_err();
             let body = body.collect().await;
             let is_cut = body.as_ref().is_err_and(hyper::Error::is_incomplete_message);
             let body = body.ok().map(|body| body.to_bytes().to_vec());

@@ -13,6 +13,7 @@ use hyper::{Method, StatusCode, Version};
 
 use super::framing::{MAX_FIELDS, MAX_HEAD};
 use super::http2::length;
+use crate::settings::HeaderNames;
 
 /// The most bytes of a request target.
 const MAX_TARGET: usize = 8 << 10;
@@ -29,17 +30,50 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 const FORWARDED: HeaderName = HeaderName::from_static("forwarded");
 pub(super) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// Whether a field describes the client's request to the next server. Only trusted peers may send it.
-fn is_claim(name: &str) -> bool {
-    match name.as_bytes().first() {
+/// Whether a field tells the next server the client's address, its request, or the user that a
+/// proxy has authenticated. Only trusted peers may send it. `own` has `gateway.drop_headers`.
+fn is_claim(name: &str, own: &HeaderNames) -> bool {
+    let is_known = match name.as_bytes().first() {
         Some(b'x') => {
-            name.starts_with("x-forwarded")
-                || name.starts_with("x-original-")
-                || matches!(name, "x-real-ip" | "x-request-id" | "x-rewrite-url")
+            // Of oauth2-proxy, Grafana, Authentik, Google's Identity-Aware Proxy and AWS.
+            const STARTS: [&str; 8] = [
+                "x-forwarded",
+                "x-original-",
+                "x-auth-request-",
+                "x-remote-",
+                "x-webauth-",
+                "x-authentik-",
+                "x-goog-authenticated-user-",
+                "x-amzn-oidc-",
+            ];
+            STARTS.iter().any(|start| name.starts_with(start))
+                || matches!(
+                    name,
+                    "x-real-ip"
+                        | "x-request-id"
+                        | "x-rewrite-url"
+                        | "x-client-ip"
+                        | "x-cluster-client-ip"
+                        | "x-azure-clientip"
+                        | "x-azure-socketip"
+                        | "x-envoy-external-address"
+                        | "x-envoy-internal"
+                        | "x-client-cert"
+                )
         }
-        Some(b'f') => name == "forwarded",
+        Some(b'c') => {
+            name.starts_with("cf-connecting-ip")
+                || matches!(name, "cf-pseudo-ipv4" | "cf-access-authenticated-user-email")
+                || matches!(name, "client-ip" | "client-cert" | "client-cert-chain")
+        }
+        Some(b'f') => matches!(name, "forwarded" | "fastly-client-ip" | "fly-client-ip"),
+        // Authelia, Apache and Tailscale.
+        Some(b'r') => name.starts_with("remote-"),
+        Some(b's') => name.starts_with("ssl-client-"),
+        Some(b't') => name == "true-client-ip" || name.starts_with("tailscale-user-"),
         _ => false,
-    }
+    };
+    is_known || own.contains(name)
 }
 
 /// Whether a field concerns one connection. So do the fields that `Connection` names.
@@ -70,7 +104,7 @@ const fn refused<T>(status: StatusCode, why: &'static str) -> Result<T, Refused>
 
 /// Refuses requests that servers would read in different ways, that exceed a bound, or whose method
 /// the gateway does not forward.
-pub(super) fn check(head: &Parts) -> Result<(), Refused> {
+pub(super) fn check(head: &Parts, own: &HeaderNames) -> Result<(), Refused> {
     if matches!(head.method, Method::CONNECT | Method::TRACE) {
         return refused(StatusCode::METHOD_NOT_ALLOWED, "CONNECT and TRACE are not forwarded");
     }
@@ -104,7 +138,7 @@ pub(super) fn check(head: &Parts) -> Result<(), Refused> {
         let Some(name) = name else {
             return refused(StatusCode::BAD_REQUEST, "Connection names no field");
         };
-        if is_claim(name.as_str()) || name == HOST || name == CONTENT_LENGTH {
+        if is_claim(name.as_str(), own) || name == HOST || name == CONTENT_LENGTH {
             return refused(
                 StatusCode::BAD_REQUEST,
                 "Connection names a field that the next server needs",
@@ -156,6 +190,11 @@ pub(super) fn is_ambiguous(headers: &HeaderMap) -> bool {
     more.is_some() || !field.is_none_or(is_sound)
 }
 
+/// The length that a message announces.
+pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
 /// The protocol that a request asks to switch to, if the gateway forwards it.
 pub(super) fn upgrade(head: &Parts) -> Option<HeaderValue> {
     let asks = named_by_connection(&head.headers).flatten().any(|name| name == UPGRADE);
@@ -183,24 +222,24 @@ fn drop_where(headers: &mut HeaderMap, is_meant: impl Fn(&str) -> bool) {
 }
 
 /// Removes the fields by which a client could pass for a proxy.
-pub(super) fn drop_claims(headers: &mut HeaderMap) {
-    drop_where(headers, is_claim);
+pub(super) fn drop_claims(headers: &mut HeaderMap, own: &HeaderNames) {
+    drop_where(headers, |name| is_claim(name, own));
 }
 
 /// Removes fields whose names contain an underscore. Servers that turn fields into variables (CGI,
 /// WSGI) read `X_Forwarded_For` as `X-Forwarded-For`, and the policy does not. gRPC calls keep such
 /// fields, except those that resemble a proxy's.
-pub(super) fn drop_aliases(headers: &mut HeaderMap, is_call: bool) {
+pub(super) fn drop_aliases(headers: &mut HeaderMap, is_call: bool, own: &HeaderNames) {
     drop_where(headers, |name| {
-        name.contains('_') && (!is_call || is_claim(&name.replace('_', "-")))
+        name.contains('_') && (!is_call || is_claim(&name.replace('_', "-"), own))
     });
 }
 
 /// Removes trailers that a request must not have: fields of a response and fields of proxies.
-pub(super) fn clean_request_trailers(trailers: &mut HeaderMap) {
+pub(super) fn clean_request_trailers(trailers: &mut HeaderMap, own: &HeaderNames) {
     clean_trailers(trailers);
-    drop_claims(trailers);
-    drop_aliases(trailers, true);
+    drop_claims(trailers, own);
+    drop_aliases(trailers, true, own);
 }
 
 /// Removes trailers that no message may have: fields of the connection and of the framing.

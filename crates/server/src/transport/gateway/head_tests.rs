@@ -15,7 +15,7 @@ fn head(line: &str, fields: &[(&str, &str)]) -> Parts {
 fn requests_that_servers_read_differently_are_refused() {
     let host = ("host", "a.example");
     let status = |line: &str, fields: &[(&str, &str)]| {
-        check(&head(line, fields)).err().map(|refused| refused.status.as_u16())
+        check(&head(line, fields), &HeaderNames::NONE).err().map(|refused| refused.status.as_u16())
     };
     assert_eq!(status("GET /", &[host]), None);
     assert_eq!(status("GET http://A.example/", &[host]), None);
@@ -71,7 +71,7 @@ fn claims_of_clients_are_dropped_and_proxies_are_appended() {
     let claims = [("host", "a"), ("x-forwarded-for", "1.1.1.1"), ("x-request-id", "own")];
     let others = [("x-forwarded-ssl", "on"), ("x-original-url", "/"), ("x-rewrite-url", "/")];
     let mut client = head("GET /", &[&claims[..], &others].concat());
-    drop_claims(&mut client.headers);
+    drop_claims(&mut client.headers, &HeaderNames::NONE);
     assert_eq!(client.headers.len(), 1, "{client:?}");
     Description::new(Some([192, 0, 2, 1].into()), "http").add_to(&mut client.headers);
     assert_eq!(client.headers["x-forwarded-for"], "192.0.2.1");
@@ -97,6 +97,50 @@ fn claims_of_clients_are_dropped_and_proxies_are_appended() {
     }
 }
 
+/// Services believe them: a client that sends them could pass for another address, or another user.
+#[test]
+fn identities_that_clients_claim_are_dropped() {
+    let own = HeaderNames::new(&["X-Member"]).expect("a name");
+    for name in [
+        "true-client-ip",
+        "cf-connecting-ip",
+        "cf-connecting-ipv6",
+        "x-client-ip",
+        "x-cluster-client-ip",
+        "fastly-client-ip",
+        "fly-client-ip",
+        "client-ip",
+        "x-azure-clientip",
+        "x-envoy-external-address",
+        "x-forwarded-user",
+        "x-forwarded-client-cert",
+        "x-auth-request-email",
+        "remote-user",
+        "remote-groups",
+        "x-remote-user",
+        "x-webauth-user",
+        "x-authentik-username",
+        "x-goog-authenticated-user-email",
+        "x-amzn-oidc-identity",
+        "tailscale-user-login",
+        "cf-access-authenticated-user-email",
+        "ssl-client-verify",
+        "client-cert",
+        "x-member",
+    ] {
+        let mut client = head("GET /", &[("host", "a"), (name, "eve")]);
+        drop_claims(&mut client.headers, &own);
+        assert!(!client.headers.contains_key(name), "{name}");
+        let hidden = head("GET /", &[("host", "a"), ("connection", name)]);
+        assert!(check(&hidden, &own).is_err(), "{name}");
+    }
+    // Clients of services send them for themselves.
+    let kept = ["x-user", "authorization", "cookie", "x-api-key", "x-csrf-token", "cf-ray", "from"];
+    let mut client = head("GET /", &kept.map(|name| (name, "1")));
+    drop_claims(&mut client.headers, &own);
+    assert_eq!(client.headers.len(), kept.len());
+}
+
 #[test]
 fn only_websockets_are_upgraded() {
     let asks = |method: &str, connection: &str, protocol: &str| {
@@ -118,10 +162,12 @@ fn names_with_an_underscore_pass_for_no_other_field() {
         ("x-forwarded_proto", "https"),
         ("x_user", "eve"),
         ("x-user", "bob"),
+        ("x_member", "eve"),
     ];
+    let own = HeaderNames::new(&["X-Member"]).expect("a name");
     let names = |is_call: bool| {
         let mut head = head("GET /", &fields);
-        drop_aliases(&mut head.headers, is_call);
+        drop_aliases(&mut head.headers, is_call, &own);
         let mut names: Vec<_> = head.headers.keys().map(|name| name.as_str().to_owned()).collect();
         names.sort_unstable();
         names
@@ -138,6 +184,8 @@ fn trailers_of_requests_tell_nothing_of_the_connection_and_the_client() {
         ("x-forwarded-for", "6.6.6.6"),
         ("x_real_ip", "6.6.6.6"),
         ("forwarded", "for=6.6.6.6"),
+        ("remote-user", "eve"),
+        ("x-member", "eve"),
         ("content-length", "5"),
         ("transfer-encoding", "chunked"),
         ("connection", "x-named"),
@@ -146,7 +194,8 @@ fn trailers_of_requests_tell_nothing_of_the_connection_and_the_client() {
         ("te", "trailers"),
     ];
     let mut trailers = head("GET /", &fields).headers;
-    clean_request_trailers(&mut trailers);
+    let own = HeaderNames::new(&["X-Member"]).expect("a name");
+    clean_request_trailers(&mut trailers, &own);
     let mut names: Vec<_> = trailers.keys().map(HeaderName::as_str).collect();
     names.sort_unstable();
     assert_eq!(names, ["grpc_own", "x-sum"]);

@@ -13,8 +13,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use super::body::{ClientFailure, RequestBody, WireBody};
+use super::body::{BodyLimits, ClientFailure, RequestBody, WireBody};
 use super::guard::Guard;
+use crate::settings::HeaderNames;
+
+const fn unlimited() -> BodyLimits {
+    BodyLimits { most: u64::MAX, pause: None, own: HeaderNames::NONE }
+}
 
 /// The failure of a body, if any, and the time until it ended.
 type BodyEnd = (Option<ClientFailure>, Duration);
@@ -29,7 +34,7 @@ fn client(pause: Option<Duration>) -> (DuplexStream, mpsc::Receiver<BodyEnd>) {
             let (sender, body) = (sender.clone(), WireBody::Http1(request.into_body()));
             async move {
                 let began = Instant::now();
-                let (body, mut sent) = RequestBody::new(body, pause);
+                let (body, mut sent) = RequestBody::new(body, BodyLimits { pause, ..unlimited() });
                 let _ = body.collect().await;
                 let end = (sent.try_recv().ok(), began.elapsed());
                 sender.send(end).await.expect("the test waits");
