@@ -36,8 +36,8 @@ pub(super) fn watch(
     let Some(policy) = loaded.policy else {
         return Err(format!("the policy cannot be used\n{}", loaded.findings.trim_end()));
     };
-    gateway
-        .map_or(Ok(None), |gateway| gateway.domain_in(&policy))
+    let unlimited = gateway
+        .map_or(Ok(None), |gateway| limits_nothing(gateway, &policy))
         .map_err(|domain| unclear(&domain))?;
     let has_secret = chosen.text("policy.enforce_secret_file").is_some();
     let predictable = policy.predictable_shares().filter(|_| !has_secret);
@@ -47,14 +47,18 @@ pub(super) fn watch(
     service.replace(policy);
     service.status().policy_loaded(revision, files, clock.wall(clock.now()));
     in_force.log("policy_loaded", "policy loaded");
-    log_findings(&loaded.findings, predictable);
+    log_findings(&loaded.findings, predictable.into_iter().chain(unlimited));
     let (service, files, gateway) = (service.clone(), source.clone(), gateway.cloned());
     let watch = Watch::builder(source).in_force(&texts).start(move |change| match change {
         Ok(Update { policy, findings, revision }) => {
-            if let Some(Err(unclear)) = gateway.as_ref().map(|it| it.domain_in(&policy)) {
-                service.status().policy_refused(&unclear.to_string());
-                return error!(event = REFUSED, "{NOT_RELOADED}: {unclear}");
-            }
+            let unlimited = gateway.as_ref().map_or(Ok(None), |it| limits_nothing(it, &policy));
+            let unlimited = match unlimited {
+                Ok(unlimited) => unlimited,
+                Err(unclear) => {
+                    service.status().policy_refused(&unclear.to_string());
+                    return error!(event = REFUSED, "{NOT_RELOADED}: {unclear}");
+                }
+            };
             let (fresh_starts, before) = (service.fresh_starts(&policy), service.status().policy());
             let predictable = policy.predictable_shares().filter(|_| !has_secret);
             let files = files.read().map(|texts| names(&texts)).unwrap_or_default();
@@ -66,7 +70,8 @@ pub(super) fn watch(
                 return in_force.log("policy_unchanged", "policy unchanged");
             }
             in_force.log("policy_reloaded", "policy reloaded");
-            log_findings(&findings, predictable.into_iter().chain(fresh_starts));
+            let about_all = predictable.into_iter().chain(fresh_starts).chain(unlimited);
+            log_findings(&findings, about_all);
         }
         Err(refusal) => {
             service.status().policy_refused(&refusal.to_string());
@@ -74,6 +79,12 @@ pub(super) fn watch(
         }
     });
     watch.map(Some).map_err(|error| format!("cannot watch the policy: {error}"))
+}
+
+/// A warning if the gateway forwards every request under this policy.
+fn limits_nothing(gateway: &Gateway, policy: &Policy) -> Result<Option<String>, UnclearDomain> {
+    let domain = gateway.domain_in(policy)?;
+    Ok(domain.is_none().then(|| "no domain has `requests`: the gateway limits nothing".into()))
 }
 
 fn unclear(domain: &UnclearDomain) -> String {

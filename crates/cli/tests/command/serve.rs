@@ -118,6 +118,11 @@ fn a_policy_has_to_tell_which_domain_the_gateway_enforces() {
     assert!(line.contains(expected), "{line}");
     let get = || http::get(daemon.address("gateway"), "/", "").status;
     assert_eq!((get(), get()), (502, 429), "still limited");
+    fs::remove_file(folder.0.join("policies/web.yaml")).expect("ours");
+    folder.file("policies/api.yaml", "domain: api\ndescriptors: [{key: all, rate: 1/h}]\n");
+    daemon.signal(Signal::HUP);
+    daemon.until_it_says("no domain has `requests`: the gateway limits nothing");
+    assert_eq!((get(), get()), (502, 502));
 }
 
 /// Another week start means other windows, and so other keys.
