@@ -14,6 +14,8 @@ mod http2_security;
 mod http2_upstream;
 mod interim;
 mod limits;
+mod odd_requests;
+mod odd_responses;
 mod proxy_protocol;
 mod routes;
 mod security;

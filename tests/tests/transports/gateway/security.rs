@@ -100,14 +100,15 @@ fn heads_have_bounds() {
 }
 
 /// An nginx in front of the same service.
-fn nginx(service: SocketAddr) -> (Process, Folder, SocketAddr) {
+pub(super) fn nginx(service: SocketAddr) -> (Process, Folder, SocketAddr) {
     let folder = Folder::create();
     let address: SocketAddr = ([127, 0, 0, 1], free_port()).into();
     let config = format!(
         "master_process off; pid nginx.pid; error_log stderr crit; events {{}}
          http {{ access_log off; client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f;
            uwsgi_temp_path u; scgi_temp_path s; keepalive_timeout 1s;
-           server {{ listen {address}; location / {{ proxy_pass http://{service}; }} }} }}"
+           server {{ listen {address}; location / {{ proxy_pass http://{service};
+             proxy_http_version 1.1; proxy_set_header Host $http_host; }} }} }}"
     );
     folder.write("nginx.conf", &config);
     let arguments = ["-p", ".", "-c", "nginx.conf", "-g", "daemon off;"].map(ToOwned::to_owned);
@@ -116,6 +117,7 @@ fn nginx(service: SocketAddr) -> (Process, Folder, SocketAddr) {
     (process, folder, address)
 }
 
+/// `odd_requests.rs` has those that are accepted.
 #[test]
 fn the_gateway_is_at_least_as_strict_as_nginx() {
     let front = Front::open("");

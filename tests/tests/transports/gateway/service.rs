@@ -15,6 +15,8 @@ pub(crate) struct Service {
 #[derive(Default)]
 struct Shared {
     heads: Mutex<Vec<String>>,
+    /// The head and the body of each request that has arrived whole.
+    requests: Mutex<Vec<(String, String)>>,
     connections: AtomicUsize,
     is_over: AtomicBool,
     is_unhealthy: AtomicBool,
@@ -53,6 +55,17 @@ impl Service {
         self.shared.heads.lock().expect("no panic").clone()
     }
 
+    /// The heads and bodies of all requests that have arrived whole.
+    pub(crate) fn requests(&self) -> Vec<(String, String)> {
+        self.shared.requests.lock().expect("no panic").clone()
+    }
+
+    /// Forgets all requests so far.
+    pub(crate) fn forget(&self) {
+        self.shared.heads.lock().expect("no panic").clear();
+        self.shared.requests.lock().expect("no panic").clear();
+    }
+
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Acquire)
     }
@@ -79,14 +92,23 @@ impl Drop for Service {
 }
 
 impl Shared {
+    fn wait_for_release(&self) {
+        let (is_released, changed) = &self.is_released;
+        let released = is_released.lock().expect("no panic");
+        drop(changed.wait_while(released, |it| !*it));
+    }
+
     fn serve(&self, socket: TcpStream) {
         let mut reader = BufReader::new(socket.try_clone().expect("a socket"));
         let mut socket = socket;
         let mut served = 0;
         while let Some(head) = read_head(&mut reader) {
-            self.heads.lock().expect("no panic").push(head.clone());
             served += 1;
-            let body = read_body(&mut reader, &head);
+            self.heads.lock().expect("no panic").push(head.clone());
+            let (body, is_whole) = read_body(&mut reader, &head);
+            if is_whole {
+                self.requests.lock().expect("no panic").push((head.clone(), body.clone()));
+            }
             let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
             let answer = match &*path {
                 // Takes the second request of a connection and closes without a word.
@@ -95,17 +117,13 @@ impl Shared {
                     return;
                 }
                 "/hang" => {
-                    let (is_released, changed) = &self.is_released;
-                    let released = is_released.lock().expect("no panic");
-                    drop(changed.wait_while(released, |it| !*it));
+                    self.wait_for_release();
                     return;
                 }
                 "/held" => {
                     let head = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nhe";
                     let _ = socket.write_all(head.as_bytes());
-                    let (is_released, changed) = &self.is_released;
-                    let released = is_released.lock().expect("no panic");
-                    drop(changed.wait_while(released, |it| !*it));
+                    self.wait_for_release();
                     "ld".to_owned()
                 }
                 // Ends once it is released.
@@ -130,24 +148,20 @@ impl Shared {
                     "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n".into()
                 }
                 "/closing" => {
-                    let _ = socket
-                        .write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+                    let _ = socket.write_all(
+                        b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+                    );
                     return;
                 }
                 "/login" if head.contains("x-password: wrong") => {
                     "HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n".into()
                 }
-                "/two-lengths" => "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\nok".into(),
-                "/both" => "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n".into(),
-                "/coded" => "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n".into(),
-                "/odd-length" => "HTTP/1.1 304 Not Modified\r\ncontent-length: 2, 2\r\n\r\n".into(),
-                "/garbage" => "NOT HTTP\r\n\r\n".into(),
-                "/switch" => "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n".into(),
-                "/other-switch" => "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: h2c\r\n\r\n".into(),
-                "/hop" => "HTTP/1.1 200 OK\r\nconnection: x-own, keep-alive\r\nx-own: 1\r\nkeep-alive: 1\r\nx-kept: 1\r\ncontent-length: 0\r\n\r\n".into(),
-                "/trailers" => "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n".into(),
-                _ if head.starts_with("HEAD ") => "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n".into(),
-                _ => format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()),
+                "/" if head.starts_with("HEAD ") => {
+                    "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n".into()
+                }
+                path => fixed(path).unwrap_or_else(|| {
+                    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+                }),
             };
             if socket.write_all(answer.as_bytes()).is_err() {
                 return;
@@ -207,25 +221,25 @@ fn read_head(reader: &mut impl BufRead) -> Option<String> {
     }
 }
 
-/// The body; of a chunked one, everything without the sizes.
-fn read_body(reader: &mut impl BufRead, head: &str) -> String {
-    let mut body = Vec::new();
+/// The body, of a chunked one everything without the sizes; and whether it has arrived whole.
+fn read_body(reader: &mut impl BufRead, head: &str) -> (String, bool) {
+    let (mut body, mut is_whole) = (Vec::new(), true);
     if let Some((_, rest)) = head.split_once("content-length: ") {
         let length = rest.lines().next().and_then(|text| text.parse().ok()).unwrap_or(0);
         body = vec![0; length];
-        let _ = reader.read_exact(&mut body);
+        is_whole = reader.read_exact(&mut body).is_ok();
     } else if head.contains("transfer-encoding: chunked") {
         loop {
             let mut size = String::new();
             let _ = reader.read_line(&mut size);
             let length = usize::from_str_radix(size.trim(), 16).unwrap_or(0);
             let mut chunk = vec![0; length + 2];
-            let _ = reader.read_exact(&mut chunk);
+            is_whole = reader.read_exact(&mut chunk).is_ok();
             body.extend_from_slice(&chunk[..length]);
             if length == 0 {
                 break;
             }
         }
     }
-    String::from_utf8_lossy(&body).into_owned()
+    (String::from_utf8_lossy(&body).into_owned(), is_whole)
 }
