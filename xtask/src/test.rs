@@ -17,6 +17,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("faketime", "faketime"),
+    ("curl", "curl"),
     ("nginx", "nginx-light"),
     ("haproxy", "haproxy"),
     ("python3", "python3"),

@@ -2,6 +2,7 @@
 
 mod backend;
 mod browser;
+mod curl;
 mod faults;
 mod large;
 mod real_service;

@@ -1,8 +1,10 @@
 // A service that notes every request in a file before it answers.
-const [port, file] = process.argv.slice(2);
+const [port, file, speech, certificate, key] = process.argv.slice(2);
 const crypto = require('node:crypto');
 const fs = require('node:fs');
 const http = require('node:http');
+const http2 = require('node:http2');
+const https = require('node:https');
 
 const log = fs.openSync(file, 'a');
 let delay = 0;
@@ -40,7 +42,7 @@ const upload = (path, length) => fetch(path, { method: 'POST', body: new Uint8Ar
 })().then((text) => fetch('/result', { method: 'POST', body: text }));
 </script>`;
 
-const server = http.createServer((request, response) => {
+const answer = (request, response) => {
   const url = new URL(request.url, 'http://a');
   if (url.pathname === '/delay') {
     delay = Number(url.searchParams.get('ms'));
@@ -104,7 +106,12 @@ const server = http.createServer((request, response) => {
     if (delay > 0) setTimeout(() => response.end(text), delay);
     else response.end(text);
   });
-});
+};
+
+const read = (name) => fs.readFileSync(name);
+const server = speech === 'h2c' ? http2.createServer(answer)
+  : speech === 'https' ? https.createServer({ cert: read(certificate), key: read(key) }, answer)
+    : http.createServer(answer);
 
 // The default closes a connection after five idle seconds.
 server.on('connection', (socket) => socket.on('timeout', () => (timeouts += 1)));
