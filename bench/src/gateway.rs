@@ -1,6 +1,7 @@
 //! `gateway`: the gateway in front of a small service, beside reverse proxies. All have one worker, are up at
 //! once, and rounds are interleaved.
 
+mod faults;
 mod members;
 mod memory;
 mod shapes;
@@ -41,6 +42,7 @@ struct Row {
 struct Results {
     rows: Vec<Row>,
     shapes: Vec<shapes::Row>,
+    faults: Vec<faults::Row>,
     memory: memory::Memory,
 }
 
@@ -67,11 +69,16 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         true => shapes::measure(&mut members, rounds.min(3), (CONNECTIONS, seconds))?,
         false => Vec::new(),
     };
+    let faults = match options.wants("faults") {
+        true => faults::measure(&members, rounds, Duration::from_millis(millis))?,
+        false => Vec::new(),
+    };
     let memory = memory::measure(&members, quick)?;
     print(&rows, &memory, &members.left_out);
     print_shapes(&shapes);
+    print_faults(&faults);
     report::plain_targets(&targets(&rows, &memory));
-    report::write(&options.out("gateway.json"), &Results { rows, shapes, memory })
+    report::write(&options.out("gateway.json"), &Results { rows, shapes, faults, memory })
 }
 
 fn load(member: &Member, conns: usize) -> Load {
@@ -155,6 +162,29 @@ fn print_shapes(rows: &[shapes::Row]) {
             ratio(Some(row.cpu_s_per_m)),
             ratio(nginx.map(|nginx| row.cpu_s_per_m / nginx.cpu_s_per_m)),
             grouped(row.rps as u32),
+        ]);
+    }
+    table.print();
+}
+
+fn print_faults(rows: &[faults::Row]) {
+    println!("\n### p99 of a service while one of three addresses of another has a fault\n");
+    let mut table = Table::new(&[
+        "address",
+        "p99 us without",
+        "min..max",
+        "with",
+        "ratio",
+        "failed of the other",
+    ]);
+    for row in rows {
+        table.push(vec![
+            row.fault.name().to_owned(),
+            short(Some(row.without_us)),
+            format!("{:.0}..{:.0}", row.least_us, row.most_us),
+            short(Some(row.with_us)),
+            ratio(Some(row.with_us / row.without_us)),
+            format!("{} of {}", row.failed, grouped(row.requests as u32)),
         ]);
     }
     table.print();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tidegate_tests::servers::Certificates;
 
-use super::shapes;
+use super::{faults, shapes};
 use crate::server::fleet::program;
 use crate::server::member::{Member, Recipe};
 use crate::server::proxies;
@@ -87,6 +87,28 @@ impl Members {
             (false, false) => "",
         };
         nginx_proxy(&self.nginx, self.service.port(0), false, (protocol, tls))
+    }
+
+    /// A gateway with these upstreams: names, URLs and routes.
+    pub fn gateway_of(&self, upstreams: &[(&str, &str, &str)]) -> Result<Member, String> {
+        let mut recipe = Recipe::new(&self.ours, 1);
+        recipe.variables.push(("TIDEGATE__THREADS".into(), "1".into()));
+        let settings = faults::settings().map(|(name, value)| (name.to_owned(), value));
+        recipe.variables.extend(settings);
+        for (name, urls, routes) in upstreams {
+            let prefix = format!("TIDEGATE__GATEWAY__UPSTREAMS__{}", name.to_uppercase());
+            recipe.variables.push((format!("{prefix}__URLS"), (*urls).into()));
+            recipe.variables.push((format!("{prefix}__ROUTES"), (*routes).into()));
+        }
+        let command = format!("gateway --listen 127.0.0.1:{} --admin off", recipe.ports[0]);
+        recipe.with(&command).start()
+    }
+
+    /// One more service, at this port if there is one.
+    pub fn small_service(&self, port: Option<u16>) -> Result<Member, String> {
+        let mut recipe = Recipe::new(&self.nginx, 1);
+        recipe.ports = port.map_or(recipe.ports, |port| vec![port]);
+        start_nginx(recipe, "return 200 \"a body of thirty-three bytes long\";", "", "")
     }
 
     fn gateway_with(
