@@ -85,7 +85,7 @@ impl Settings {
                 self.tell(&Event::Denied(&verdict));
                 Err(Rejection::Denied(verdict))
             }
-            Ok(undecided @ Answer { verdict: None, .. }) => Ok(undecided),
+            Ok(undecided) => Ok(undecided),
             Err(Refusal::Shed(shed)) => Err(self.shed(shed)),
             Err(Refusal::Failed(error, guard)) => {
                 self.tell(&Event::Failed(&error));

@@ -13,8 +13,9 @@ use tidegate::{Permit, ToKey};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost(pub u64);
 
-/// The key of this request, set by an outer layer in the extensions. Takes precedence over the key that
-/// [`Identify`](crate::Identify) extracts. The rules of a policy name several keys, so they do not read it.
+/// The key of this request, set by an outer layer in the extensions: takes precedence over the key that
+/// [`Unkeyed::identify`](crate::Unkeyed::identify) extracts. Layers of a policy do not read it, because its
+/// rules name several keys.
 ///
 /// ```
 /// use tidegate_tower::Key;

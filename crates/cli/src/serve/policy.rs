@@ -26,8 +26,14 @@ pub(super) fn watch(
 ) -> Result<Option<Watch>, String> {
     let paths = chosen.list("policy.files").into_iter().map(PathBuf::from).collect::<Vec<_>>();
     if paths.is_empty() {
-        let domain = gateway.and_then(|gateway| gateway.domain.clone());
-        return domain.map_or(Ok(None), |name| Err(unclear(&UnclearDomain::Missing(name))));
+        return match gateway.map(|gateway| gateway.domain.clone()) {
+            Some(Some(name)) => Err(unclear(&UnclearDomain::Missing(name))),
+            Some(None) => {
+                warn!(event = "policy_finding", "no policy: the gateway limits nothing");
+                Ok(None)
+            }
+            None => Ok(None),
+        };
     }
     let merging = if chosen.flag("policy.merge") { Merging::Allow } else { Merging::Refuse };
     let source = Source::new(paths, merging);

@@ -117,7 +117,7 @@ mod tests {
 
     /// With counts of two minutes, a client still rejected nine of ten requests of its own after a minute.
     #[test]
-    fn a_client_sends_all_requests_half_a_minute_after_an_outage_of_three_minutes() {
+    fn a_client_recovers_within_35_seconds_of_an_outage_of_three_minutes() {
         const PAUSE: u64 = 20;
         let (mut throttle, mut random) = (Throttle::new(), 1_u64);
         let mut sent_between = |from: u64, to: u64, is_up: bool| {

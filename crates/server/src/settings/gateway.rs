@@ -57,12 +57,10 @@ impl Gateway {
                 false => Err(UnclearDomain::Missing(name.clone())),
             };
         }
-        match (having_rules.next(), having_rules.next()) {
-            (domain, None) => Ok(domain.map(Domain::name)),
-            (Some(one), Some(other)) => {
-                Err(UnclearDomain::Several(one.name().into(), other.name().into()))
-            }
-            (None, Some(_)) => Ok(None),
+        let Some(one) = having_rules.next().map(Domain::name) else { return Ok(None) };
+        match having_rules.next().map(Domain::name) {
+            None => Ok(Some(one)),
+            Some(other) => Err(UnclearDomain::Several(one.into(), other.into())),
         }
     }
 

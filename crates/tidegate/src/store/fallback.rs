@@ -26,7 +26,7 @@
 //! # Promise
 //! Takes, reads, returns and debits never fail. Resets, releases and renewals of leases that the
 //! store granted, and settlements of reservations fail while the store is unavailable, and a batch
-//! with one of them takes nothing from shares. Returned units reduce the pending debit of their
+//! with one of them takes no units. Returned units reduce the pending debit of their
 //! key; units beyond it are dropped. A return whose answer was lost is dropped, because the store
 //! may have carried it out.
 //!
@@ -227,6 +227,16 @@ impl<S: Store + 'static> Layers<S> {
                 _ => self.decide_divided(now, batch, (&partition, error), decisions).await,
             };
         }
+        if let Err(error) = self.check_decidable(self.time(now), partition.here.iter().zip(&errors))
+        {
+            // The caller gets no decision, so the store takes no units either.
+            let is_free = |charge: &&Charge<'_>| !matches!(charge.op, Op::Take(_) | Op::Force(_));
+            let free: Vec<_> = there.charges.iter().filter(is_free).copied().collect();
+            if !free.is_empty() {
+                let _ = self.ask(now, batch.of(&free), &mut Vec::new()).await;
+            }
+            return Err(error);
+        }
         let (mut own, mut others, mut source) = (Vec::new(), Vec::new(), DecisionSource::Store);
         if !there.charges.is_empty() {
             source = match self.ask(now, there, &mut others).await {
@@ -236,7 +246,6 @@ impl<S: Store + 'static> Layers<S> {
         }
         // The store may have taken a while, and shares need the present time.
         let now = self.later(now);
-        self.check_decidable(self.time(now), partition.here.iter().zip(&errors))?;
         for (charge, error) in partition.here.iter().zip(&errors) {
             source = source.max(self.decide_alone(now, Batch::one(charge), error, &mut own)?);
         }

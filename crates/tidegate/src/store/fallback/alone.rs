@@ -72,8 +72,8 @@ impl<S: Store + 'static> Layers<S> {
     }
 
     /// Fails if only the store can decide one of these charges, each beside the error of its server: the caller
-    /// gets no decision then, so no charge may take units. Resets lose their pending debits, and leases that
-    /// were granted here are released, all the same.
+    /// gets no decision then, so no charge may take units. A reset still applies to this node's share and
+    /// pending debits, and a lease that was granted here is still released.
     pub(super) fn check_decidable<'a>(
         &self,
         now: Timestamp,
@@ -164,7 +164,7 @@ impl<S: Store + 'static> Layers<S> {
             }
             Op::Force(units) => self.fallback.pending.owe(now, charge, units),
             Op::Return(units) => self.fallback.pending.give_back(now, charge, units),
-            Op::Reset => self.fallback.pending.forget(now, charge),
+            Op::Reset => self.fallback.pending.forget(charge),
             _ => {}
         }
         Some(decision)

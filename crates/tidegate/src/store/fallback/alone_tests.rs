@@ -69,6 +69,7 @@ fn a_reset_that_fails_applies_to_the_share_of_its_key() {
     let whole = left();
     assert!(decide(&node, &[charge(&limit, b"eve", Op::Take(5))]).is_some());
     assert_eq!(left(), whole - 5);
+    assert_eq!(node.stats().fallback.owing_keys, 1);
     assert!(decide(&node, &[charge(&limit, b"eve", Op::Reset)]).is_none());
-    assert_eq!(left(), whole);
+    assert_eq!((left(), node.stats().fallback.owing_keys), (whole, 0), "nothing is debited later");
 }

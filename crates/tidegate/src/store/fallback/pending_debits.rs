@@ -89,26 +89,24 @@ impl PendingDebits {
 
     /// Subtracts returned units. Units beyond the key's pending debit are dropped.
     pub(super) fn give_back(&self, now: Timestamp, charge: &Charge<'_>, units: u64) {
-        self.change(now, charge, Op::Return(units));
-    }
-
-    /// Drops the debit of a key that was reset.
-    pub(super) fn forget(&self, now: Timestamp, charge: &Charge<'_>) {
-        self.change(now, charge, Op::Reset);
-    }
-
-    fn change(&self, now: Timestamp, charge: &Charge<'_>, op: Op) {
         let mut owed = lock(&self.0);
         // Nearly always there are no pending debits.
         if owed.keys.is_empty() {
             return;
         }
         if let Some(account) = owed.keys.get_mut(&OwnedKey::of(charge.key)) {
-            twin(&account.limit).decide(&mut account.state, now, op);
-            account.admitted = match op {
-                Op::Return(units) => account.admitted.saturating_sub(units),
-                _ => 0,
-            };
+            twin(&account.limit).decide(&mut account.state, now, Op::Return(units));
+            account.admitted = account.admitted.saturating_sub(units);
+        }
+    }
+
+    /// Drops the debit of a key that was reset.
+    pub(super) fn forget(&self, charge: &Charge<'_>) {
+        let mut owed = lock(&self.0);
+        let key = OwnedKey::of(charge.key);
+        if owed.keys.remove(&key).is_some() {
+            owed.bytes -= key.bytes();
+            owed.queue.retain(|queued| **queued != key);
         }
     }
 

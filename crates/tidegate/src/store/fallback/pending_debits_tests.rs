@@ -73,7 +73,10 @@ fn what_is_given_back_is_not_booked() {
     owed.owe(NOW, &charge(&limit, b"bob"), 5);
     owed.give_back(NOW, &charge(&limit, b"bob"), 2);
     owed.owe(NOW, &charge(&limit, b"eve"), 5);
-    owed.forget(NOW, &charge(&limit, b"eve"));
+    owed.forget(&charge(&limit, b"eve"));
+    assert_eq!(owed.tally().0, 1);
+    owed.owe(NOW, &charge(&limit, b"eve"), 4);
+    owed.forget(&charge(&limit, b"eve"));
     assert_eq!(due(&owed, NOW), [3]);
 }
 
