@@ -25,7 +25,7 @@ use super::framing::MAX_RESPONSE_HEAD;
 use super::head::{self, Description};
 use super::http2::length;
 use super::interim::Interim;
-use super::pool::NoConnection;
+use super::pool::{NoConnection, WhenFull};
 use super::send::{Leased, Unanswered};
 use super::tunnel::Tunnel;
 use super::upstream::{Pools, Tried, UpstreamPool};
@@ -226,7 +226,7 @@ impl Exchange<'_> {
         mut body: RequestBody,
     ) -> Result<(Response<WireBody>, Leased), Failure> {
         let mut tried = Tried::default();
-        let leased = self.to.lease(&mut tried).await;
+        let leased = self.to.lease(&mut tried, WhenFull::Wait).await;
         let mut connection = leased.map_err(|why| self.failed(&why))?;
         let is_safe = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
         let mut left = MAX_SENDS;
@@ -271,8 +271,12 @@ impl Exchange<'_> {
         (number, may_stay): (usize, bool),
         tried: &mut Tried,
     ) -> Result<Leased, NoConnection> {
-        match self.to.lease(tried).await {
-            Err(_) if may_stay => self.to.lease_again(number).await,
+        if !may_stay {
+            tried.fail(number);
+            return self.to.lease(tried, WhenFull::Wait).await;
+        }
+        match self.to.lease(tried, WhenFull::GoOn).await {
+            Err(_) => self.to.lease_again(number).await,
             leased => leased,
         }
     }
