@@ -225,10 +225,11 @@ fn fixed(path: &str) -> Option<String> {
 fn read_head(reader: &mut impl BufRead) -> Option<String> {
     let mut head = String::new();
     loop {
-        let before = head.len();
-        if reader.read_line(&mut head).ok()? == 0 {
+        let (before, mut line) = (head.len(), Vec::new());
+        if reader.read_until(b'\n', &mut line).ok()? == 0 {
             return None;
         }
+        head.push_str(&String::from_utf8_lossy(&line));
         if head[before..] == *"\r\n" {
             return Some(head.to_lowercase().replacen(
                 &head.to_lowercase()[..head.find("\r\n").unwrap_or(0)],
