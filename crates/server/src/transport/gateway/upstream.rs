@@ -2,11 +2,14 @@
 //!
 //! Of two random addresses, the one with fewer requests in progress gets the request.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hyper::header::HOST;
 use hyper::http::request::Parts;
 use tidegate::policy::{RequestTarget, normal_host};
+use tidegate_core::Timestamp;
+use tidegate_core::client::RetryBudget;
+use tokio::time::Instant;
 
 use super::address::{Address, Outcome};
 use super::connect::Connector;
@@ -86,6 +89,9 @@ pub(super) struct UpstreamPool {
     pub(super) upstream: Arc<Upstream>,
     /// In the order of its addresses.
     pools: Vec<Pool>,
+    /// Bounds the repetitions of requests that an address may have processed.
+    retries: Mutex<RetryBudget>,
+    began: Instant,
 }
 
 /// Why a request has no upstream.
@@ -106,7 +112,8 @@ impl Pools {
                 Pool::new(Arc::clone(address), Arc::clone(&upstream.connector), connections)
             };
             let pools = upstream.addresses.iter().map(pool).collect();
-            UpstreamPool { upstream: Arc::clone(upstream), pools }
+            let (upstream, retries) = (Arc::clone(upstream), Mutex::default());
+            UpstreamPool { upstream, pools, retries, began: Instant::now() }
         });
         let pools = pools.collect();
         Self(Arc::new(Shared { upstreams, pools }))
@@ -197,6 +204,24 @@ impl UpstreamPool {
             (Err(NoConnection::Busy), Some(failed)) => Err(failed),
             (waited, _) => waited,
         }
+    }
+
+    fn retries(&self) -> (MutexGuard<'_, RetryBudget>, Timestamp) {
+        let micros = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let retries = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
+        (retries, Timestamp::from_micros(micros))
+    }
+
+    /// Counts a request, but not its repetitions.
+    pub(super) fn count_request(&self) {
+        let (mut retries, now) = self.retries();
+        retries.requested(now);
+    }
+
+    /// Takes a repetition of a request that an address may have processed, if one is left.
+    pub(super) fn take_retry(&self) -> bool {
+        let (mut retries, now) = self.retries();
+        retries.take(now)
     }
 
     /// A new connection to an address.
