@@ -112,7 +112,8 @@ impl Client {
         };
         let interim = request.extensions_mut().remove::<Interim>();
         let (mut head, body) = request.into_parts();
-        if head::content_length(&head.headers).is_some_and(|length| length > self.limits.most) {
+        if head::content_length(&head.headers).is_some_and(|length| length > self.limits.max_bytes)
+        {
             return Err(Failure::Client(ClientFailure::TooLarge));
         }
         let to = self.pools.route(&head)?;
