@@ -139,8 +139,10 @@ fn a_request_waits_for_a_full_address_beside_an_ejected_one() {
     let held = thread::spawn(move || get(address, "/held", ""));
     wait_until("the request is in progress", TIMEOUT, || service.heads().len() > before);
     let waiting = thread::spawn(move || get(address, "/", ""));
-    thread::sleep(Duration::from_millis(200));
-    assert!(!waiting.is_finished());
+    let in_progress = "tidegate_upstream_requests_in_progress";
+    wait_until("the second request waits", TIMEOUT, || {
+        metric(&front, in_progress, &url(&service), "") == Some(2)
+    });
     service.release();
     assert_eq!(waiting.join().expect("no panic").status, 200);
     assert_eq!(held.join().expect("no panic").status, 200);

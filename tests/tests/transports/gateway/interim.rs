@@ -3,8 +3,6 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::num::NonZeroUsize;
-use std::thread;
-use std::time::Duration;
 
 use tidegate_server::Gateway;
 use tidegate_tests::http::{connect, get};
@@ -76,12 +74,14 @@ fn interim_responses_that_arrive_with_the_response_do_not_follow_it() {
 
 #[test]
 fn a_client_of_http_1_0_gets_no_interim_response() {
-    let front = Front::open("");
+    let front = Front::set("", |_| {}, |settings| settings.threads = NonZeroUsize::MIN);
     let mut socket = connect(front.address());
     socket.write_all(b"GET /hints HTTP/1.0\r\nHost: a\r\n\r\n").expect("sent");
     wait_until("the service is asked", TIMEOUT, || front.service.heads().len() == 1);
-    // The interim response has time to arrive.
-    thread::sleep(Duration::from_millis(200));
+    // Its interim response has arrived when that to a later request has.
+    let mut other = connect(front.address());
+    other.write_all(b"GET /hints HTTP/1.1\r\nHost: a\r\n\r\n").expect("sent");
+    assert_eq!(read_to(&mut other, "\r\n\r\n"), HINTS);
     front.service.release();
     let mut text = String::new();
     socket.read_to_string(&mut text).expect("an answer");

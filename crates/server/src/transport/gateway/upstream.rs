@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hyper::header::HOST;
 use hyper::http::request::Parts;
+use tidegate::Clock;
 use tidegate::policy::{RequestTarget, normal_host};
-use tidegate_core::Timestamp;
 use tidegate_core::client::RetryBudget;
-use tokio::time::Instant;
 
 use super::address::{Address, Outcome};
 use super::connect::Connector;
@@ -91,7 +90,7 @@ pub(super) struct UpstreamPool {
     pools: Vec<Pool>,
     /// Bounds the repetitions of requests that an address may have processed.
     retries: Mutex<RetryBudget>,
-    began: Instant,
+    clock: Clock,
 }
 
 /// Why a request has no upstream.
@@ -113,7 +112,7 @@ impl Pools {
             };
             let pools = upstream.addresses.iter().map(pool).collect();
             let (upstream, retries) = (Arc::clone(upstream), Mutex::default());
-            UpstreamPool { upstream, pools, retries, began: Instant::now() }
+            UpstreamPool { upstream, pools, retries, clock: Clock::default() }
         });
         let pools = pools.collect();
         Self(Arc::new(Shared { upstreams, pools }))
@@ -206,22 +205,18 @@ impl UpstreamPool {
         }
     }
 
-    fn retries(&self) -> (MutexGuard<'_, RetryBudget>, Timestamp) {
-        let micros = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let retries = self.retries.lock().unwrap_or_else(PoisonError::into_inner);
-        (retries, Timestamp::from_micros(micros))
+    fn retries(&self) -> MutexGuard<'_, RetryBudget> {
+        self.retries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a request, but not its repetitions.
     pub(super) fn count_request(&self) {
-        let (mut retries, now) = self.retries();
-        retries.requested(now);
+        self.retries().requested(self.clock.now());
     }
 
     /// Takes a repetition of a request that an address may have processed, if one is left.
     pub(super) fn take_retry(&self) -> bool {
-        let (mut retries, now) = self.retries();
-        retries.take(now)
+        self.retries().take(self.clock.now())
     }
 
     /// A new connection to an address.
