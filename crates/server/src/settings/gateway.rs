@@ -58,7 +58,8 @@ impl Gateway {
         match (having_rules.next(), having_rules.next()) {
             (domain, None) => Ok(domain.map(Domain::name)),
             (Some(one), Some(other)) => {
-                Err(UnclearDomain::Several(one.name().into(), other.name().into()))
+                let (one, other) = (one.name(), other.name());
+                Err(UnclearDomain::Several(one.min(other).into(), one.max(other).into()))
             }
             (None, Some(_)) => Ok(None),
         }
