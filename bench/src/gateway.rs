@@ -175,7 +175,7 @@ fn print_faults(rows: &[faults::Row]) {
         "min..max",
         "with",
         "ratio",
-        "failed of the other",
+        "failed at the faulty service",
     ]);
     for row in rows {
         table.push(vec![

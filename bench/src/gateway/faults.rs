@@ -14,7 +14,8 @@ use crate::Failure;
 use crate::row::median;
 use crate::server::member::Member;
 
-/// Clients of the service with the fault, and of the other one; each asks once in [`EVERY`].
+/// Clients of the service with the fault, and of the other one. Each has a request due in every
+/// [`EVERY`], and latencies count from then (no coordinated omission).
 const CLIENTS: usize = 8;
 const OTHERS: usize = 4;
 const EVERY: Duration = Duration::from_millis(4);
@@ -187,10 +188,9 @@ fn client(gateway: &Member, path: &str, end: Instant) -> Asked {
     let Ok(mut connection) = Connection::open(gateway.address(0)) else { return asked };
     let mut due = Instant::now();
     while due < end {
-        let began = Instant::now();
         match connection.ask(&format!("GET {path}"), "") {
             Ok(answer) if answer.status == 200 => {
-                asked.latencies.push(began.elapsed().as_secs_f64() * 1e6);
+                asked.latencies.push(due.elapsed().as_secs_f64() * 1e6);
             }
             _ => {
                 asked.failed += 1;
@@ -200,8 +200,8 @@ fn client(gateway: &Member, path: &str, end: Instant) -> Asked {
                 }
             }
         }
-        // A late answer delays the requests behind it, and no request catches up.
-        due = (due + EVERY).max(Instant::now());
+        // Requests behind a late answer are late too: their latency counts from when they were due.
+        due += EVERY;
         thread::sleep(due.saturating_duration_since(Instant::now()));
     }
     asked

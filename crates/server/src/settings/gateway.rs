@@ -5,9 +5,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use hyper::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, TE, TRANSFER_ENCODING, UPGRADE,
-};
+use hyper::header::HeaderName;
 
 use tidegate::policy::{Domain, Policy};
 
@@ -60,7 +58,10 @@ impl Gateway {
         let Some(one) = having_rules.next().map(Domain::name) else { return Ok(None) };
         match having_rules.next().map(Domain::name) {
             None => Ok(Some(one)),
-            Some(other) => Err(UnclearDomain::Several(one.into(), other.into())),
+            // In the order of the alphabet, because the domains have none.
+            Some(other) => {
+                Err(UnclearDomain::Several(one.min(other).into(), one.max(other).into()))
+            }
         }
     }
 
@@ -181,15 +182,34 @@ impl HeaderNames {
     /// No names.
     pub(crate) const NONE: Self = Self(None);
 
-    /// Reads at most 64 names. Headers that delimit or route a message cannot be dropped.
+    /// Reads at most 64 names, without underscores. Headers that delimit or route a message, or that
+    /// concern one connection, cannot be dropped.
     pub fn new(names: &[impl AsRef<str>]) -> Result<Self, InvalidHeaderNames> {
-        const NEEDED: [HeaderName; 7] =
-            [CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, TRANSFER_ENCODING, UPGRADE];
+        const NEEDED: [&str; 14] = [
+            "close",
+            "connection",
+            "content-length",
+            "content-type",
+            "expect",
+            "host",
+            "http2-settings",
+            "keep-alive",
+            "proxy-authorization",
+            "proxy-connection",
+            "te",
+            "trailer",
+            "transfer-encoding",
+            "upgrade",
+        ];
+        let is_allowed = |name: &HeaderName| {
+            let name = name.as_str();
+            !name.contains('_') && !NEEDED.contains(&name)
+        };
         if names.is_empty() {
             return Ok(Self(None));
         }
         let names = names.iter().map(|name| name.as_ref().parse().ok());
-        let names = names.map(|name| name.filter(|name| !NEEDED.contains(name)));
+        let names = names.map(|name| name.filter(is_allowed));
         let names: Option<Arc<[HeaderName]>> = names.collect();
         let names = names.filter(|names| names.len() <= MAX_NAMES).ok_or(InvalidHeaderNames)?;
         Ok(Self(Some(names)))
@@ -209,8 +229,8 @@ impl fmt::Display for InvalidHeaderNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "at most {MAX_NAMES} names of headers such as X-User-Id; Host, Content-Type and those \
-             of the connection cannot be dropped"
+            "at most {MAX_NAMES} names of headers such as X-User-Id, without underscores; Host, \
+             Content-Type, Expect and those of the connection cannot be dropped"
         )
     }
 }
@@ -259,7 +279,19 @@ mod tests {
         let names = HeaderNames::new(&["X-User-Id", "x-role"]).unwrap();
         assert!(names.contains("x-user-id") && names.contains("x-role"));
         assert!(!names.contains("x-user") && !HeaderNames::NONE.contains("x-user"));
-        for wrong in ["", "a b", "x-ä", "Host", "content-length", "Transfer-Encoding"] {
+        for wrong in [
+            "",
+            "a b",
+            "x-ä",
+            "Host",
+            "content-length",
+            "Transfer-Encoding",
+            "Keep-Alive",
+            "close",
+            "Expect",
+            "Trailer",
+            "X_User_Id",
+        ] {
             assert_eq!(HeaderNames::new(&[wrong]), Err(InvalidHeaderNames), "{wrong}");
         }
         let many: Vec<String> = (0..=MAX_NAMES).map(|number| format!("x-{number}")).collect();

@@ -109,7 +109,7 @@ pub(crate) async fn converse(stream: Stream, context: ConnContext) {
     let tunnel = Arc::new(Tunnel::new(settings.idle_after));
     let log = service.status().log().clone();
     let own = gateway.drop_headers.clone();
-    let limits = BodyLimits { most: gateway.max_body.unwrap_or(u64::MAX), pause: None, own };
+    let limits = BodyLimits { max_bytes: gateway.max_body.unwrap_or(u64::MAX), pause: None, own };
     let connection = GatewayConnection {
         gateway,
         access: Access::new(gateway, peer, &service),

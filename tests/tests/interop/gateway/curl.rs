@@ -1,4 +1,4 @@
-//! curl, which most people try a gateway with.
+//! curl as a client of the gateway.
 
 use std::fmt::Write;
 use std::net::SocketAddr;

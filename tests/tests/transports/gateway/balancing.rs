@@ -1,6 +1,8 @@
 //! Several addresses of one service.
 
 use std::net::TcpListener;
+use std::num::NonZeroUsize;
+use std::thread;
 use std::time::Duration;
 
 use tidegate_server::{Gateway, HealthCheck, Upstream};
@@ -93,6 +95,57 @@ fn an_address_that_refuses_connections_is_ejected_and_comes_back() {
         other.heads().len() > 5
     });
     assert_eq!(metric(&front, "tidegate_upstream_ejected", &urls[1], ""), Some(0));
+}
+
+/// A gateway with one worker, of whose two addresses the second is ejected and hangs.
+fn beside_a_hanging_address(service: &Service, max_connections: usize) -> (Front, TcpListener) {
+    let port = free_port();
+    let urls = [url(service), format!("http://127.0.0.1:{port}")];
+    let mut upstream = Upstream::new("api", &urls).expect("URLs");
+    upstream.head_timeout = Duration::from_secs(2);
+    upstream.eject_for = Duration::from_secs(600);
+    upstream.max_connections = max_connections;
+    let front = Front::set(
+        "",
+        |gateway| *gateway = Gateway::new(upstream),
+        |settings| settings.threads = NonZeroUsize::MIN,
+    );
+    wait_until("it is ejected", TIMEOUT, || {
+        assert_eq!(get(front.address(), "/", "").status, 200);
+        metric(&front, "tidegate_upstream_ejected", &urls[1], "") == Some(1)
+    });
+    // The system accepts connections, and nothing answers.
+    let hanging = TcpListener::bind(("127.0.0.1", port)).expect("the port is free");
+    (front, hanging)
+}
+
+#[test]
+fn a_request_whose_connection_was_closed_does_not_go_to_an_ejected_address() {
+    let service = Service::start();
+    let (front, _hanging) = beside_a_hanging_address(&service, 8);
+    for _ in 0..10 {
+        assert_eq!(get(front.address(), "/", "").status, 200);
+        assert_eq!(get(front.address(), "/stale", "").status, 200);
+    }
+    let stale = service.heads().iter().filter(|head| head.starts_with("GET /stale ")).count();
+    assert_eq!(stale, 20);
+}
+
+#[test]
+fn a_request_waits_for_a_full_address_beside_an_ejected_one() {
+    let service = Service::start();
+    let (front, _hanging) = beside_a_hanging_address(&service, 1);
+    let (address, before) = (front.address(), service.heads().len());
+    let held = thread::spawn(move || get(address, "/held", ""));
+    wait_until("the request is in progress", TIMEOUT, || service.heads().len() > before);
+    let waiting = thread::spawn(move || get(address, "/", ""));
+    let in_progress = "tidegate_upstream_requests_in_progress";
+    wait_until("the second request waits", TIMEOUT, || {
+        metric(&front, in_progress, &url(&service), "") == Some(2)
+    });
+    service.release();
+    assert_eq!(waiting.join().expect("no panic").status, 200);
+    assert_eq!(held.join().expect("no panic").status, 200);
 }
 
 #[test]

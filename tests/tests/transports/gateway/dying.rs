@@ -23,7 +23,7 @@ const DYING: u8 = 1;
 /// A connection that has carried a request is closed with the next one.
 const STALE: u8 = 2;
 
-/// A service whose connections end as a test says.
+/// A service that closes its connections depending on its state.
 struct Mortal {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -168,4 +168,22 @@ fn a_request_that_is_safe_to_repeat_survives_stale_connections_to_two_addresses(
         status
     });
     assert!(statuses.contains(&502), "{statuses:?}");
+}
+
+/// Repetitions are at most a tenth of the requests and ten per second, counted over ten seconds.
+#[test]
+fn repetitions_are_bounded_if_every_address_ends_every_connection() {
+    let services = [(), ()].map(|()| Mortal::start(None));
+    let front = front(&services, None);
+    services.iter().for_each(|service| service.set(DYING));
+    let mut most = 0;
+    for number in 0..400 {
+        let call = format!("GET /{number}");
+        assert_eq!(ask(front.address(), &call, "", "").status, 502);
+        most = most.max(times(&services, &format!("{call} ")));
+    }
+    // The first request may use the reused connections of both addresses.
+    assert!((2..=3).contains(&most), "{most}");
+    let repeated = times(&services, "GET ") - 400;
+    assert!((100..=150).contains(&repeated), "{repeated}");
 }

@@ -170,6 +170,10 @@ impl Shared {
     }
 }
 
+/// The end of the responses to paths that end with `ok`.
+pub(super) const OK: &str = "HTTP/1.1 200 OK\r\ndate: Tue, 03 Feb 2026 10:00:00 GMT\r\n\
+                             content-length: 2\r\n\r\nok";
+
 /// The responses that do not depend on the request.
 fn fixed(path: &str) -> Option<String> {
     let text = match path {
@@ -196,21 +200,36 @@ fn fixed(path: &str) -> Option<String> {
         "/hop" => {
             "HTTP/1.1 200 OK\r\nconnection: x-own, keep-alive\r\nx-own: 1\r\nkeep-alive: 1\r\nx-kept: 1\r\ncontent-length: 0\r\n\r\n"
         }
+        "/ok" => "",
+        "/continue-ok" => "HTTP/1.1 100 Continue\r\n\r\n",
+        "/hints-ok" => "HTTP/1.1 103 Early Hints\r\nlink: </a.css>\r\n\r\n",
+        "/hints-with-length-ok" => {
+            "HTTP/1.1 103 Early Hints\r\nlink: </a.css>\r\ncontent-length: 5\r\n\r\n"
+        }
+        "/hints-with-chunks-ok" => {
+            "HTTP/1.1 103 Early Hints\r\nlink: </a.css>\r\ntransfer-encoding: chunked\r\n\r\n"
+        }
+        "/twenty-hints-ok" => {
+            let hints = "HTTP/1.1 103 Early Hints\r\nlink: </a.css>\r\n\r\n".repeat(20);
+            return Some(hints + OK);
+        }
         "/trailers" => {
             "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n"
         }
         _ => return None,
     };
-    Some(text.to_owned())
+    let ok = if path.ends_with("ok") { OK } else { "" };
+    Some(format!("{text}{ok}"))
 }
 
 fn read_head(reader: &mut impl BufRead) -> Option<String> {
     let mut head = String::new();
     loop {
-        let before = head.len();
-        if reader.read_line(&mut head).ok()? == 0 {
+        let (before, mut line) = (head.len(), Vec::new());
+        if reader.read_until(b'\n', &mut line).ok()? == 0 {
             return None;
         }
+        head.push_str(&String::from_utf8_lossy(&line));
         if head[before..] == *"\r\n" {
             return Some(head.to_lowercase().replacen(
                 &head.to_lowercase()[..head.find("\r\n").unwrap_or(0)],

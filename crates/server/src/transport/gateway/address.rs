@@ -140,6 +140,11 @@ impl Address {
         is_in_share && self.is_healthy()
     }
 
+    /// Whether the address gets requests, even if only a share of them.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.is_healthy() && !self.is_ejected()
+    }
+
     pub(crate) fn in_progress(&self) -> usize {
         self.in_progress.load(Ordering::Relaxed)
     }

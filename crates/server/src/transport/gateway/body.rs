@@ -88,15 +88,14 @@ pub(super) enum ClientFailure {
     TooSlow,
     /// The client closed its side, or sent a malformed body.
     Cut,
-    /// The body is longer than the longest one that is forwarded.
+    /// The body is larger than `gateway.max_body`.
     TooLarge,
 }
 
 /// The bounds of a request's body.
 #[derive(Clone, Debug)]
 pub(super) struct BodyLimits {
-    /// Maximum bytes.
-    pub(super) most: u64,
+    pub(super) max_bytes: u64,
     /// How long the messages of a call (gRPC) may pause; all other bodies have a least pace.
     pub(super) pause: Option<Duration>,
     /// Fields of `gateway.drop_headers`, which trailers may not have either.
@@ -146,10 +145,10 @@ impl RequestBody {
         limits: BodyLimits,
     ) -> (Self, oneshot::Receiver<ClientFailure>) {
         let (unsent, sent) = oneshot::channel();
-        let BodyLimits { most, pause, own } = limits;
+        let BodyLimits { max_bytes, pause, own } = limits;
         let body = Some(body);
         let unsent = Some(unsent);
-        (Self { body, left: most, own, pause, unsent, ..Self::empty() }, sent)
+        (Self { body, left: max_bytes, own, pause, unsent, ..Self::empty() }, sent)
     }
 
     /// Whether there is nothing to send.

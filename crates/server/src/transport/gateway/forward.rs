@@ -25,7 +25,7 @@ use super::framing::MAX_RESPONSE_HEAD;
 use super::head::{self, Description};
 use super::http2::length;
 use super::interim::Interim;
-use super::pool::NoConnection;
+use super::pool::{NoConnection, WhenFull};
 use super::send::{Leased, Unanswered};
 use super::tunnel::Tunnel;
 use super::upstream::{Pools, Tried, UpstreamPool};
@@ -112,7 +112,8 @@ impl Client {
         };
         let interim = request.extensions_mut().remove::<Interim>();
         let (mut head, body) = request.into_parts();
-        if head::content_length(&head.headers).is_some_and(|length| length > self.limits.most) {
+        if head::content_length(&head.headers).is_some_and(|length| length > self.limits.max_bytes)
+        {
             return Err(Failure::Client(ClientFailure::TooLarge));
         }
         let to = self.pools.route(&head)?;
@@ -219,19 +220,24 @@ struct Exchange<'a> {
 
 impl Exchange<'_> {
     /// Sends a request, at most [`MAX_SENDS`] times. It is repeated if the upstream has not
-    /// processed any of it, or if it is safe to repeat and its connection ended before a response.
+    /// processed any of it, or if it is safe to repeat and its connection ended before a response;
+    /// then only within the upstream's retry budget, and more than once only if all its connections
+    /// were reused, because a request that ends new connections may do so at every address.
     async fn send(
         &mut self,
         mut head: Parts,
         mut body: RequestBody,
     ) -> Result<(Response<WireBody>, Leased), Failure> {
+        self.to.count_request();
         let mut tried = Tried::default();
-        let leased = self.to.lease(&mut tried).await;
+        let leased = self.to.lease(&mut tried, WhenFull::Wait).await;
         let mut connection = leased.map_err(|why| self.failed(&why))?;
         let is_safe = matches!(head.method, Method::GET | Method::HEAD | Method::OPTIONS);
-        let mut left = MAX_SENDS;
+        let (mut left, mut is_stale) = (MAX_SENDS, true);
         loop {
             left -= 1;
+            let is_first = left == MAX_SENDS - 1;
+            is_stale &= connection.is_reused;
             let again = (is_safe && body.is_empty() && left > 0).then(|| head.clone());
             let unanswered = match self.send_over(&mut connection, head, body).await {
                 Ok(response) => return Ok((response, connection)),
@@ -241,7 +247,9 @@ impl Exchange<'_> {
             let is_unprocessed = unsent.is_some();
             let repeated = match (unsent, again) {
                 (Some(unsent), _) if left > 0 => Some(unsent),
-                (None, Some(head)) if is_gone => Some((head, RequestBody::empty())),
+                (None, Some(head)) if is_gone && (is_first || is_stale) && self.to.take_retry() => {
+                    Some((head, RequestBody::empty()))
+                }
                 _ => None,
             };
             // An upstream may close idle connections, which does not count as its failure.
@@ -271,8 +279,12 @@ impl Exchange<'_> {
         (number, may_stay): (usize, bool),
         tried: &mut Tried,
     ) -> Result<Leased, NoConnection> {
-        match self.to.lease(tried).await {
-            Err(_) if may_stay => self.to.lease_again(number).await,
+        if !may_stay {
+            tried.fail(number);
+            return self.to.lease(tried, WhenFull::Wait).await;
+        }
+        match self.to.lease(tried, WhenFull::GoOn).await {
+            Err(_) => self.to.lease_again(number).await,
             leased => leased,
         }
     }

@@ -36,7 +36,7 @@ fn is_claim(name: &str, own: &HeaderNames) -> bool {
     let is_known = match name.as_bytes().first() {
         Some(b'x') => {
             // Of oauth2-proxy, Grafana, Authentik, Google's Identity-Aware Proxy and AWS.
-            const STARTS: [&str; 8] = [
+            const STARTS: [&str; 9] = [
                 "x-forwarded",
                 "x-original-",
                 "x-auth-request-",
@@ -45,6 +45,7 @@ fn is_claim(name: &str, own: &HeaderNames) -> bool {
                 "x-authentik-",
                 "x-goog-authenticated-user-",
                 "x-amzn-oidc-",
+                "x-ssl-client-",
             ];
             STARTS.iter().any(|start| name.starts_with(start))
                 || matches!(
@@ -59,6 +60,9 @@ fn is_claim(name: &str, own: &HeaderNames) -> bool {
                         | "x-envoy-external-address"
                         | "x-envoy-internal"
                         | "x-client-cert"
+                        | "x-client-dn"
+                        | "x-client-verify"
+                        | "x-ssl-cert"
                 )
         }
         Some(b'c') => {

@@ -125,6 +125,10 @@ fn identities_that_clients_claim_are_dropped() {
         "tailscale-user-login",
         "cf-access-authenticated-user-email",
         "ssl-client-verify",
+        "x-ssl-client-s-dn",
+        "x-ssl-cert",
+        "x-client-dn",
+        "x-client-verify",
         "client-cert",
         "x-member",
     ] {

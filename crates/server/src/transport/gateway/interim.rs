@@ -15,9 +15,10 @@ use hyper::{Response, StatusCode, Version};
 use super::head;
 use super::http2::length;
 
-/// The most interim responses to a request, and the most bytes of their fields together.
+/// The most interim responses to a request, and the most bytes of their fields together: an HTTP/2
+/// stream of a client that does not read buffers all of them.
 const MAX_RESPONSES: usize = 8;
-const MAX_BYTES: usize = 32 << 10;
+const MAX_BYTES: usize = 4 << 10;
 
 /// The interim responses to one request.
 #[derive(Clone, Debug, Default)]

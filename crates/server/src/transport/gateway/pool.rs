@@ -108,15 +108,6 @@ pub(super) enum WhenFull {
     GoOn,
 }
 
-impl WhenFull {
-    const fn wait(self) -> Duration {
-        match self {
-            Self::Wait => MAX_WAIT,
-            Self::GoOn => Duration::ZERO,
-        }
-    }
-}
-
 /// The event that ended a request's wait for a connection.
 enum Freed {
     Slot(OwnedSemaphorePermit),
@@ -216,8 +207,11 @@ impl Pool {
 
     /// A stream of the connection that another request is opening, or of a new one.
     async fn share(&self, when_full: WhenFull) -> Result<(Lease, bool), NoConnection> {
-        let connecting = timeout(MAX_WAIT, self.0.connecting.lock()).await;
-        let connecting = connecting.map_err(|_| NoConnection::Busy)?;
+        let connecting = match when_full {
+            WhenFull::Wait => timeout(MAX_WAIT, self.0.connecting.lock()).await.ok(),
+            WhenFull::GoOn => self.0.connecting.try_lock().ok(),
+        };
+        let connecting = connecting.ok_or(NoConnection::Busy)?;
         if !self.0.is_http2.load(Ordering::Relaxed) {
             // The handshake chose HTTP/1.1, where every request needs its own connection.
             drop(connecting);
@@ -235,17 +229,25 @@ impl Pool {
         let permit = match Arc::clone(&slots).try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => {
-                let wait = when_full.wait();
                 if let Some((sender, streams)) = self.shared() {
-                    let stream = timeout(wait, streams.acquire_owned()).await;
-                    let stream = stream.ok().and_then(Result::ok).ok_or(NoConnection::Busy)?;
+                    let stream = match when_full {
+                        WhenFull::Wait => {
+                            let stream = timeout(MAX_WAIT, streams.acquire_owned()).await;
+                            stream.ok().and_then(Result::ok)
+                        }
+                        WhenFull::GoOn => streams.try_acquire_owned().ok(),
+                    };
+                    let stream = stream.ok_or(NoConnection::Busy)?;
                     return Ok((Lease::Http2 { sender, _stream: stream }, true));
                 }
                 self.make_room();
-                match timeout(wait, self.wait()).await {
-                    Ok(Some(Freed::Slot(permit))) => permit,
-                    Ok(Some(Freed::Lease(lease))) => return Ok((lease, true)),
-                    Ok(None) | Err(_) => return Err(NoConnection::Busy),
+                let freed = match when_full {
+                    WhenFull::Wait => timeout(MAX_WAIT, self.wait()).await.ok().flatten(),
+                    WhenFull::GoOn => self.free(),
+                };
+                match freed.ok_or(NoConnection::Busy)? {
+                    Freed::Slot(permit) => permit,
+                    Freed::Lease(lease) => return Ok((lease, true)),
                 }
             }
         };
@@ -292,6 +294,15 @@ impl Pool {
         kept.http1.retain(|connection| !connection.sender.is_closed());
         if kept.http1.len() == before {
             kept.http1.pop();
+        }
+    }
+
+    /// A free connection, or room for one more, without waiting: a wait that is given up could take
+    /// the wake-up of another request.
+    fn free(&self) -> Option<Freed> {
+        match Arc::clone(&self.0.slots).try_acquire_owned() {
+            Ok(permit) => Some(Freed::Slot(permit)),
+            Err(_) => self.reuse().map(Freed::Lease),
         }
     }
 
@@ -385,5 +396,37 @@ impl Lease {
         pool.begin_sweeps(&mut kept);
         drop(kept);
         pool.0.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::Upstream;
+
+    fn pool(url: &str) -> Pool {
+        let upstream: Upstream = url.parse().unwrap();
+        let address = Address::new(upstream.addresses[0].clone(), "api", None);
+        Pool::new(address, Arc::new(Connector::new(&upstream).unwrap()), 1)
+    }
+
+    fn is_busy(pool: &Pool) -> bool {
+        let leased = pool.lease_again(WhenFull::GoOn).now_or_never();
+        matches!(leased, Some(Err(NoConnection::Busy)))
+    }
+
+    /// Neither for a connection nor for the request that opens one.
+    #[tokio::test]
+    async fn a_request_that_may_go_on_does_not_wait() {
+        let http1 = pool("http://127.0.0.1:1");
+        let slot = Arc::clone(&http1.0.slots).try_acquire_owned().unwrap();
+        assert!(is_busy(&http1));
+        drop(slot);
+        assert!(!is_busy(&http1));
+        let http2 = pool("h2c://127.0.0.1:1");
+        let connecting = http2.0.connecting.lock().await;
+        assert!(is_busy(&http2));
+        drop(connecting);
+        assert!(!is_busy(&http2));
     }
 }

@@ -18,7 +18,7 @@ use super::guard::Guard;
 use crate::settings::HeaderNames;
 
 const fn unlimited() -> BodyLimits {
-    BodyLimits { most: u64::MAX, pause: None, own: HeaderNames::NONE }
+    BodyLimits { max_bytes: u64::MAX, pause: None, own: HeaderNames::NONE }
 }
 
 /// The failure of a body, if any, and the time until it ended.

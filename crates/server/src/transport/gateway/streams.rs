@@ -229,14 +229,14 @@ async fn answer(
     let mut answer = pin!(gateway.log(request));
     let answer = poll_fn(|context| {
         let answer = answer.as_mut().poll(context);
+        if respond.poll_reset(context).is_ready() {
+            return Poll::Ready(None);
+        }
         while let Poll::Ready(interim) = interim.poll_next(context) {
             // Fails if the client is gone.
             let _ = respond.send_informational(interim);
         }
-        match answer {
-            Poll::Ready(answer) => Poll::Ready(Some(answer)),
-            Poll::Pending => respond.poll_reset(context).map(|_| None),
-        }
+        answer.map(Some)
     });
     let Some(answer) = answer.await else { return false };
     interim.end();

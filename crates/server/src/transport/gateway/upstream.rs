@@ -2,11 +2,13 @@
 //!
 //! Of two random addresses, the one with fewer requests in progress gets the request.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hyper::header::HOST;
 use hyper::http::request::Parts;
+use tidegate::Clock;
 use tidegate::policy::{RequestTarget, normal_host};
+use tidegate_core::client::RetryBudget;
 
 use super::address::{Address, Outcome};
 use super::connect::Connector;
@@ -14,8 +16,8 @@ use super::pool::{NoConnection, Pool, WhenFull};
 use super::send::Leased;
 use crate::settings::{self, Gateway, Route};
 
-/// The most addresses that a request tries to connect to.
-const MAX_CONNECTS: usize = 3;
+/// The most addresses that a request tries.
+const MAX_ADDRESSES: u32 = 3;
 
 /// The upstreams of the process.
 #[derive(Debug)]
@@ -86,6 +88,9 @@ pub(super) struct UpstreamPool {
     pub(super) upstream: Arc<Upstream>,
     /// In the order of its addresses.
     pools: Vec<Pool>,
+    /// Bounds the repetitions of requests that an address may have processed.
+    retries: Mutex<RetryBudget>,
+    clock: Clock,
 }
 
 /// Why a request has no upstream.
@@ -106,7 +111,8 @@ impl Pools {
                 Pool::new(Arc::clone(address), Arc::clone(&upstream.connector), connections)
             };
             let pools = upstream.addresses.iter().map(pool).collect();
-            UpstreamPool { upstream: Arc::clone(upstream), pools }
+            let (upstream, retries) = (Arc::clone(upstream), Mutex::default());
+            UpstreamPool { upstream, pools, retries, clock: Clock::default() }
         });
         let pools = pools.collect();
         Self(Arc::new(Shared { upstreams, pools }))
@@ -138,41 +144,79 @@ enum Wanted {
 
 /// Addresses that a request has tried, one bit for each.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tried(u64);
+pub(super) struct Tried {
+    all: u64,
+    /// Those that refused a connection, or ended a new one without a response.
+    failed: u64,
+}
 
 impl Tried {
     const fn has(self, number: usize) -> bool {
-        self.0 & (1 << number) != 0
+        self.all & (1 << number) != 0
+    }
+
+    const fn has_failed(self, number: usize) -> bool {
+        self.failed & (1 << number) != 0
+    }
+
+    const fn is_over(self) -> bool {
+        self.all.count_ones() >= MAX_ADDRESSES
     }
 
     const fn add(&mut self, number: usize) {
-        self.0 |= 1 << number;
+        self.all |= 1 << number;
+    }
+
+    /// Records that an address does not serve this request.
+    pub(super) const fn fail(&mut self, number: usize) {
+        self.failed |= 1 << number;
     }
 }
 
 impl UpstreamPool {
     /// A connection to an address that was not tried. If connecting fails, or all connections to
     /// the address are in use, another address is tried. If no address has a free connection, the
-    /// request waits for one of the first address.
-    pub(super) async fn lease(&self, tried: &mut Tried) -> Result<Leased, NoConnection> {
+    /// request waits for one of the first address, or gets [`NoConnection::Busy`].
+    pub(super) async fn lease(
+        &self,
+        tried: &mut Tried,
+        when_full: WhenFull,
+    ) -> Result<Leased, NoConnection> {
         let (mut full, mut failed) = (None, None);
-        for _ in 0..MAX_CONNECTS {
+        while !tried.is_over() {
             let Some(number) = self.choose(*tried) else { break };
             tried.add(number);
             match self.lease_at(number, Wanted::Any(WhenFull::GoOn)).await {
                 Err(NoConnection::Busy) => full = full.or(Some(number)),
-                Err(error) => failed = Some(error),
+                Err(error) => {
+                    tried.fail(number);
+                    failed = Some(error);
+                }
                 leased => return leased,
             }
         }
-        let waited = match full {
-            Some(number) => self.lease_at(number, Wanted::Any(WhenFull::Wait)).await,
-            None => Err(NoConnection::Busy),
+        let waited = match (full, when_full) {
+            (Some(number), WhenFull::Wait) => self.lease_at(number, Wanted::Any(when_full)).await,
+            _ => Err(NoConnection::Busy),
         };
         match (waited, failed) {
             (Err(NoConnection::Busy), Some(failed)) => Err(failed),
             (waited, _) => waited,
         }
+    }
+
+    fn retries(&self) -> MutexGuard<'_, RetryBudget> {
+        self.retries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a request, but not its repetitions.
+    pub(super) fn count_request(&self) {
+        self.retries().requested(self.clock.now());
+    }
+
+    /// Takes a repetition of a request that an address may have processed, if one is left.
+    pub(super) fn take_retry(&self) -> bool {
+        self.retries().take(self.clock.now())
     }
 
     /// A new connection to an address.
@@ -206,15 +250,32 @@ impl UpstreamPool {
         Err(why)
     }
 
-    /// Chooses among the available addresses that were not tried, or among all that were not tried
-    /// if none is available.
+    /// Chooses among the available addresses that were not tried. An unavailable address is chosen
+    /// only if no address is available: a request that has tried an available one waits for it.
     fn choose(&self, tried: Tried) -> Option<usize> {
         let addresses = &self.upstream.addresses;
         if let [_] = addresses.as_slice() {
             return (!tried.has(0)).then_some(0);
         }
-        choose(addresses, |number, address| !tried.has(number) && address.is_available())
-            .or_else(|| choose(addresses, |number, _| !tried.has(number)))
+        let chosen =
+            choose(addresses, |number, address| !tried.has(number) && address.is_available());
+        if chosen.is_some() {
+            return chosen;
+        }
+        let (mut has_tried, mut has_untried) = (false, false);
+        for (number, address) in addresses.iter().enumerate() {
+            if address.is_in_use() && !tried.has_failed(number) {
+                (has_tried, has_untried) =
+                    (has_tried || tried.has(number), has_untried || !tried.has(number));
+            }
+        }
+        if has_tried {
+            return None;
+        }
+        // An address whose share grows is better than an ejected one.
+        choose(addresses, |number, address| {
+            !tried.has(number) && (address.is_in_use() || !has_untried)
+        })
     }
 }
 
@@ -268,18 +329,51 @@ mod tests {
         let upstreams = Upstreams::new(&Gateway::new(settings)).unwrap();
         let pools = Pools::new(Arc::new(upstreams), 1);
         let pool = &pools.0.pools[0];
-        let held = pool.lease(&mut Tried::default()).await.unwrap();
+        let held = pool.lease(&mut Tried::default(), WhenFull::Wait).await.unwrap();
         let free = 1 - held.number;
         let _busier: Vec<_> = (0..5).map(|_| pool.upstream.addresses[free].begin()).collect();
-        let leased = pool.lease(&mut Tried::default()).await.unwrap();
+        let leased = pool.lease(&mut Tried::default(), WhenFull::Wait).await.unwrap();
         assert_eq!(leased.number, free);
         // A request that finds none waits for the first one that is free.
         let mut tried = Tried::default();
-        let (waited, ()) = tokio::join!(pool.lease(&mut tried), async {
+        let (waited, ()) = tokio::join!(pool.lease(&mut tried, WhenFull::Wait), async {
             tokio::task::yield_now().await;
             drop((held, leased));
         });
         assert!(waited.is_ok());
+    }
+
+    /// An unavailable address may hang. A request that has tried an available one waits for it.
+    #[tokio::test(start_paused = true)]
+    async fn an_unavailable_address_is_chosen_only_if_none_is_available() {
+        let urls = ["http://a:1", "http://b:1"].map(String::from);
+        let settings = settings::Upstream::new("api", &urls).unwrap();
+        let upstreams = Upstreams::new(&Gateway::new(settings)).unwrap();
+        let pools = Pools::new(Arc::new(upstreams), 1);
+        let pool = &pools.0.pools[0];
+        let [first, second] = &*pool.upstream.addresses else { unreachable!() };
+        let mut tried = Tried::default();
+        let eject = |address: &Arc<Address>| {
+            (0..5).for_each(|_| address.record(Outcome::TimedOut));
+        };
+        assert_eq!(pool.choose(tried).map(|_| tried.add(0)), Some(()));
+        assert_eq!(pool.choose(tried), Some(1));
+        eject(second);
+        assert_eq!((pool.choose(tried), pool.choose(Tried::default())), (None, Some(0)));
+        // Its share has grown to a tenth.
+        tokio::time::sleep(std::time::Duration::from_millis(10_500)).await;
+        assert!(second.is_in_use());
+        let chosen = (0..1_000).filter(|_| pool.choose(tried).is_some()).count();
+        assert!((20..300).contains(&chosen), "{chosen}");
+        // It is better than an unhealthy one, whatever its share.
+        first.set_healthy(false, "");
+        assert!((0..100).all(|_| pool.choose(Tried::default()) == Some(1)));
+        second.set_healthy(false, "");
+        assert_eq!(pool.choose(tried), Some(1));
+        first.set_healthy(true, "");
+        assert_eq!(pool.choose(tried), None);
+        tried.fail(0);
+        assert_eq!(pool.choose(tried), Some(1));
     }
 
     async fn listener() -> (tokio::net::TcpListener, String) {
