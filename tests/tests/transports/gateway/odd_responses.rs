@@ -82,6 +82,8 @@ const RESPONSES: &[(&str, &str, u16, Option<&str>)] = &[
     // Lengths.
     ("GET", "HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\nok", 0, None),
     ("GET", "HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nok", 0, None),
+    ("GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 18446744073709551616\r\n\r\n", 0, None),
+    ("HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\n", 0, None),
     ("GET", "HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nok", 0, None),
     ("GET", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok!", 0, None),
     (

@@ -188,7 +188,7 @@ pub(super) fn is_ambiguous(headers: &HeaderMap) -> bool {
         headers.get_all(CONTENT_LENGTH).iter().chain(headers.get_all(TRANSFER_ENCODING));
     let (field, more) = (fields.next(), fields.next());
     let is_sound = |field: &HeaderValue| match headers.contains_key(CONTENT_LENGTH) {
-        true => !field.is_empty() && field.as_bytes().iter().all(u8::is_ascii_digit),
+        true => field.as_bytes().iter().all(u8::is_ascii_digit) && parsed(field).is_some(),
         false => field.as_bytes().eq_ignore_ascii_case(b"chunked"),
     };
     more.is_some() || !field.is_none_or(is_sound)
@@ -196,7 +196,11 @@ pub(super) fn is_ambiguous(headers: &HeaderMap) -> bool {
 
 /// The length that a message announces.
 pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+    headers.get(CONTENT_LENGTH).and_then(parsed)
+}
+
+fn parsed(length: &HeaderValue) -> Option<u64> {
+    length.to_str().ok()?.parse().ok()
 }
 
 /// The protocol that a request asks to switch to, if the gateway forwards it.
