@@ -7,17 +7,25 @@ use tidegate_tests::hostile::{Effort, Kind, measure, table};
 use tidegate_tests::http;
 use tidegate_tests::servers::{Certificates, Daemon, DaemonSetup, our_program, wait_until};
 
+/// How often a hostile client is started until it does something.
+const ATTEMPTS: usize = 5;
+
 /// No time is judged here: `cargo xtask bench hostile` measures.
 #[test]
 fn normal_requests_are_answered_beside_every_kind_of_hostile_client() {
     let effort = Effort { rounds: 1, part: Duration::from_millis(250) };
-    let rows: Vec<_> = Kind::ALL.into_iter().map(|kind| measure(kind, effort)).collect();
+    // On a busy machine, a hostile client may get no processor time at all, because its weight is the least.
+    let attacked = |kind| {
+        let mut rows = (0..ATTEMPTS).map(|_| measure(kind, effort));
+        rows.find(|row| row.attacks > 0 || row.failed > 0)
+    };
+    let rows: Vec<_> = Kind::ALL.into_iter().filter_map(attacked).collect();
+    assert_eq!(rows.len(), Kind::ALL.len(), "a hostile client did nothing");
     println!("{}", table(&rows));
     for row in rows {
         let name = row.kind.name();
         assert_eq!(row.failed, 0, "{name}: normal requests failed");
         assert!(row.answered > 0, "{name}: nothing was asked");
-        assert!(row.attacks > 0, "{name}: the hostile client did nothing");
     }
 }
 

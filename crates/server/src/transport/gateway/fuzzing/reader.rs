@@ -93,6 +93,11 @@ fn body(bytes: &[u8], end: &End) -> Option<(usize, Vec<u8>)> {
 fn chunks(bytes: &[u8]) -> Option<(usize, Vec<u8>)> {
     let (mut at, mut body) = (0, Vec::new());
     loop {
+        // httparse refuses more than 16 digits, also if they are zeros.
+        let rest = bytes.get(at..)?;
+        let zeros = rest.iter().take_while(|byte| **byte == b'0').count();
+        let has_more = rest.get(zeros).is_some_and(u8::is_ascii_hexdigit);
+        at += zeros - usize::from(zeros > 0 && !has_more);
         let Ok(Status::Complete((line, size))) = httparse::parse_chunk_size(bytes.get(at..)?)
         else {
             return None;
